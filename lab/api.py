@@ -71,7 +71,7 @@ def up(
 ) -> LabState:
     """Brings up lab `name` and writes its inventory. An interruption leaves nothing behind.
 
-    `dut`: the device under test; "exec" runs `command`. `routes`: "PREFIX=NODE", routes of a UPF by way of a node.
+    `dut`: the device under test; "exec" runs `command`. `routes`: "PREFIX=NODE", routes of it by way of a node.
     `bare`: the Debian release of nodes with a root file system of their own, which is made on first use.
     Raises BadInput for invalid arguments, without root, without the tools, or if the lab is up already; PktswarmError
     if it did not come up.

@@ -20,7 +20,7 @@ from pathlib import Path
 from socket import socket
 from typing import NoReturn
 
-from pktswarm.lab import links, messages, mirror, namespaces, node, ssh, upf_host
+from pktswarm.lab import links, messages, mirror, namespaces, node, router, ssh, upf_host
 from pktswarm.lab.messages import Built, Failed, Message, NodeFailed, NodeUp, Started
 from pktswarm.lab.plan import Plan, plan
 from pktswarm.traffic.errors import PktswarmError
@@ -117,11 +117,16 @@ class Builder:
         links.add_bridge(node.CONTROL_BRIDGE, node.CONTROL_MTU)
         self._bring_up({node.SWITCH: node.set_up_switch}, close_in_nodes)
         self.wiring = replace(self.wiring, switch_pid=self.nodes[node.SWITCH].pid)
-        setups: dict[str, node.Setup] = {node.DUT: upf_host.set_up_upf if self.plan.upf else node.set_up_dut}
+        setups: dict[str, node.Setup] = {node.DUT: self._set_up_dut()}
         setups |= {each.name: node.set_up_node(each) for each in self.plan.nodes}
         self._bring_up(setups, close_in_nodes)
         self._hand_out_keys()
         return {name: up.outer_pid for name, up in self.nodes.items()}
+
+    def _set_up_dut(self) -> node.Setup:
+        if self.plan.router:
+            return router.set_up_router
+        return upf_host.set_up_upf if self.plan.upf else node.set_up_dut
 
     def _bring_up(self, setups: dict[str, node.Setup], close_in_nodes: int) -> None:
         for name, setup in setups.items():

@@ -6,7 +6,7 @@ import ipaddress
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
 from pktswarm.traffic.errors import BadInput
@@ -14,9 +14,9 @@ from pktswarm.traffic.frames import sizes
 
 Group = Literal["master", "transmit", "receive"]
 Side = Literal["", "a", "b", "n3", "n6"]
-Dut = Literal["switch", "upf", "exec"]
-DUTS: tuple[Dut, ...] = ("switch", "upf", "exec")
-"""Devices under test: a switch, the lab's own UPF, or a user's program as a UPF."""
+Dut = Literal["switch", "router", "upf", "exec"]
+DUTS: tuple[Dut, ...] = ("switch", "router", "upf", "exec")
+"""Devices under test: a switch, a router, the lab's own UPF, or a user's program as a UPF."""
 
 NAME = re.compile(r"[a-z0-9-]{1,20}")
 MOST_NODES = 120
@@ -32,9 +32,10 @@ MASTER = "m0"
 CONTROL_INTERFACE = "ctl0"
 TRAFFIC_INTERFACE = "eth1"
 N3_SUBNET, N6_SUBNET = "10.92", "10.93"
-"""First bytes of the traffic network's addresses; a UPF has two networks, a switch only the first."""
+"""First bytes of the traffic network's addresses; a UPF or router has two networks, a switch only the first."""
 N3_PREFIX, N6_PREFIX = "2001:db8:92", "2001:db8:93"
-"""RFC 3849. Around a UPF: for gNBs with IPv6 addresses, and for servers of users with IPv6 addresses."""
+"""RFC 3849. Around a UPF: for gNBs with IPv6 addresses, and for servers of users with IPv6 addresses; around a router:
+side a and side b."""
 N4_SMF, N4_UPF = "192.0.2.1", "192.0.2.2"
 """RFC 5737: for documentation, so no machine's network has them."""
 N4_SMF_IPV6, N4_UPF_IPV6 = "2001:db8:94::1", "2001:db8:94::2"
@@ -53,7 +54,9 @@ class Node:
     mac: str = ""
     ipv4: str = ""
     ipv6: str = ""
-    """For a node beside a UPF: address of a gNB, or of a server of users with IPv6 addresses."""
+    """For a node beside a router; or beside a UPF: address of a gNB, or of a server of users with IPv6 addresses."""
+    gateways: tuple[str, ...] = ()
+    """The router's addresses on the side of the node."""
 
     @property
     def control_mac(self) -> str:
@@ -72,10 +75,20 @@ class Bottleneck:
 
 @dataclass(frozen=True)
 class Route:
-    """A route of a UPF by way of a node: to users' servers (N6), or to gNBs that the node plays (N3)."""
+    """A route of a UPF or router by way of a node: to addresses that the node plays beside its own."""
 
     prefix: str
     node: str
+
+
+@dataclass(frozen=True)
+class Router:
+    """The router's ports, by side: a and b. Prefixes: /24 and /64."""
+
+    mac: dict[str, str]
+    ipv4: dict[str, str]
+    ipv6: dict[str, str]
+    routes: tuple[Route, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,7 +130,8 @@ class Plan:
     mtu: int = 1500
     bottleneck: Bottleneck | None = None
     upf: Upf | None = None
-    """None: the device under test is a switch."""
+    """None: the device under test is a switch or a router."""
+    router: Router | None = None
     bare: str = ""
     """For bare nodes: the Debian release of their roots (lab/bare.py)."""
     both_roles: bool = False
@@ -134,7 +148,10 @@ class Plan:
         if self.upf:
             arguments["dut"] = self.dut
             arguments["command"] = self.upf.command
-            arguments["routes"] = [f"{each.prefix}={each.node}" for each in self.upf.routes]
+        if self.router:
+            arguments["dut"] = "router"
+        if host := self.upf or self.router:
+            arguments["routes"] = [f"{each.prefix}={each.node}" for each in host.routes]
         return arguments
 
     @property
@@ -177,12 +194,22 @@ def plan(
     _check_range(name, "mtu", mtu, *MTU_RANGE)
     slot = _slot(name)
     nodes = [Node(MASTER, "master", f"10.91.{slot}.1")]
-    is_upf = dut != "switch"
-    nodes += [_traffic_node("transmit", slot, number, is_upf) for number in range(1, transmit + 1)]
-    nodes += [_traffic_node("receive", slot, number, is_upf) for number in range(1, receive + 1)]
+    router = _router(slot) if dut == "router" else None
+    kinds: tuple[tuple[Group, int], ...] = (("transmit", transmit), ("receive", receive))
+    nodes += [_traffic_node(group, slot, n, dut, router) for group, count in kinds for n in range(1, count + 1)]
     bottleneck = _bottleneck(name, mtu, bottleneck_bps, queue_bytes)
     upf = _upf(name, dut, slot, nodes, bottleneck, command, routes)
-    return Plan(name, tuple(nodes), mtu, bottleneck, upf, bare)
+    if router:
+        router = replace(router, routes=tuple(_route(f"lab {name}", text, nodes) for text in routes))
+    return Plan(name, tuple(nodes), mtu, bottleneck, upf, router, bare)
+
+
+def _router(slot: int) -> Router:
+    return Router(
+        mac={"a": f"02:92:{slot:02x}:00:00:01", "b": f"02:93:{slot:02x}:00:00:01"},
+        ipv4={"a": f"{N3_SUBNET}.{slot}.1", "b": f"{N6_SUBNET}.{slot}.1"},
+        ipv6={"a": _ipv6(N3_PREFIX, slot, 1), "b": _ipv6(N6_PREFIX, slot, 1)},
+    )
 
 
 def _upf(
@@ -199,14 +226,14 @@ def _upf(
         raise BadInput(where, "unknown device under test", key="dut", value=dut, allowed=", ".join(DUTS))
     if bool(command) != (dut == "exec"):
         raise BadInput(where, "a command after -- is needed with exec, and only there", key="dut", value="exec")
-    if dut == "switch":
-        if routes:
-            raise BadInput(where, "a switch has no routes", key="route", value=routes[0], allowed="--dut upf or exec")
+    if dut == "switch" and routes:
+        allowed = "--dut router, upf or exec"
+        raise BadInput(where, "a switch has no routes", key="route", value=routes[0], allowed=allowed)
+    if dut in ("switch", "router"):
         return None
     if bottleneck:
-        raise BadInput(
-            where, "a bottleneck needs a switch", key="bottleneck", value=bottleneck.rate_bps, allowed="--dut switch"
-        )
+        problem, allowed = "a bottleneck needs a switch or a router", "--dut switch or router"
+        raise BadInput(where, problem, key="bottleneck", value=bottleneck.rate_bps, allowed=allowed)
     return Upf(
         n3_ipv4=f"{N3_SUBNET}.{slot}.1",
         n3_ipv6=_ipv6(N3_PREFIX, slot, 1),
@@ -267,18 +294,20 @@ def _slot(name: str) -> int:
     return 0 if name == "default" else 1 + zlib.crc32(name.encode()) % 255
 
 
-def _traffic_node(group: Group, slot: int, number: int, at_upf: bool) -> Node:
+def _traffic_node(group: Group, slot: int, number: int, dut: Dut, router: Router | None) -> Node:
     last = FIRST_HOST[group] + number
-    sends = group == "transmit"
-    sides: tuple[Side, Side] = ("n3", "n6") if at_upf else ("a", "b")
+    sends, has_two = group == "transmit", dut != "switch"
+    sides: tuple[Side, Side] = ("a", "b") if dut in ("switch", "router") else ("n3", "n6")
+    side = sides[not sends]
     return Node(
         name=f"{'tx' if sends else 'rx'}{number}",
         group=group,
         address=f"10.91.{slot}.{last}",
-        side=sides[not sends],
+        side=side,
         mac=f"02:92:{slot:02x}:00:00:{last:02x}",
-        ipv4=f"{N6_SUBNET if at_upf and not sends else N3_SUBNET}.{slot}.{last}",
-        ipv6=_ipv6(N3_PREFIX if sends else N6_PREFIX, slot, last) if at_upf else "",
+        ipv4=f"{N6_SUBNET if has_two and not sends else N3_SUBNET}.{slot}.{last}",
+        ipv6=_ipv6(N3_PREFIX if sends else N6_PREFIX, slot, last) if has_two else "",
+        gateways=(router.ipv4[side], router.ipv6[side]) if router else (),
     )
 
 

@@ -118,9 +118,10 @@ def _groups(plan: Plan, node: Node) -> tuple[str, ...]:
     return ("transmit", "receive") if plan.both_roles and node.side else (node.group,)
 
 
-def _host(node: Node) -> dict[str, str]:
-    host = {"ansible_host": node.address, "control_interface": CONTROL_INTERFACE}
+def _host(node: Node) -> dict[str, object]:
+    host: dict[str, object] = {"ansible_host": node.address, "control_interface": CONTROL_INTERFACE}
     if node.side:
         host |= {"traffic_interface": TRAFFIC_INTERFACE, "side": node.side, "mac": node.mac, "ipv4": node.ipv4}
         host |= {"ipv6": node.ipv6} if node.ipv6 else {}
+        host |= {"pktswarm_gateway": list(node.gateways)} if node.gateways else {}
     return host

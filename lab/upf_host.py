@@ -21,6 +21,7 @@ from pyroute2 import IPRoute
 from pktswarm.lab import links, namespaces, release, ssh
 from pktswarm.lab.node import CONTROL_MTU, N4, Facts, Wiring
 from pktswarm.lab.plan import Node, Plan, Upf
+from pktswarm.lab.router import OWN_LINK_LOCAL, forward
 from pktswarm.traffic.errors import PktswarmError
 
 N3, N6 = "n3", "n6"
@@ -30,7 +31,6 @@ READY_TIMEOUT_S = 60.0
 NOT_WEIGHTED = "the UPF's program has the same CPU weight as senders and receivers, and may lack processor time"
 GRACE_S = 0.5
 """A command that fails within this time fails the lab."""
-OWN_LINK_LOCAL = "fe80::1"
 NICE = -10
 """Nine times the weight of another program, so that a UPF in user space gets a processor beside polling senders. No
 higher, and no real-time class: the kernel's threads that move its packets need the processor too."""
@@ -42,10 +42,7 @@ def set_up_upf(wiring: Wiring) -> Facts:
     plan, upf = wiring.plan, wiring.plan.upf
     assert upf is not None
     links.prepare_namespace(quiet=False)
-    for setting in ("rp_filter", "forwarding"):
-        for name in ("all", "default"):
-            links.write_setting(f"ipv4/conf/{name}/{setting}", "0" if setting == "rp_filter" else "1")
-    links.write_setting("ipv6/conf/all/forwarding", "1", optional=True)
+    forward()
     for interface, mac, ipv4 in ((N3, upf.n3_mac, upf.n3_ipv4), (N6, upf.n6_mac, upf.n6_ipv4)):
         _add_side(wiring, interface, mac, ipv4)
     # The kernel solicits neighbours from the link-local address.

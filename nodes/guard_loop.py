@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pktswarm.nodes import changes, node_lock, stale_spools
+from pktswarm.nodes import changes, neighbours, node_lock, stale_spools
 from pktswarm.nodes.announce import INTERVAL_S as ANNOUNCE_EVERY_S
 from pktswarm.nodes.announce import announce
 from pktswarm.nodes.engines import unfit
@@ -145,6 +145,8 @@ class Guard:
                 self.pipe.send(events.Probed(unfit(Interface(interface))))
             case orders.OpenPort():
                 self._open_port(order)
+            case orders.FindNeighbours(interface, mac, questions):
+                self.pipe.send(events.NeighboursFound(neighbours.find(interface, mac, questions)))
             case orders.Exchange():
                 self._exchange(order)
             case orders.Prepare(role, task):
@@ -176,7 +178,7 @@ class Guard:
         return stale_spools.mend(stale_spools.SPOOLS, self.spool)
 
     def _open_port(self, order: orders.OpenPort) -> None:
-        self.port = PacketPort(order.interface, order.mac, order.addresses, order.arp_targets)
+        self.port = PacketPort(order.interface, order.mac, order.addresses, order.neighbours)
         self.answers = self.port.answers
         self.pipe.send(events.PortOpened())
 
@@ -207,7 +209,7 @@ class Guard:
         """The proxy addresses are answered for until the node is restored."""
         self.limit_ns = self.task_limit_ns = time.monotonic_ns() + int(task.limit_s * 1e9)
         if task.proxy_addresses:
-            self.answers = Answers(task.interface, task.mac, task.proxy_addresses, task.arp_targets)
+            self.answers = Answers(task.interface, task.mac, task.proxy_addresses, task.neighbours)
         self.engines.prepare(task)
 
     def _advance(self) -> None:

@@ -24,9 +24,9 @@ POLL_S = 0.01
 class PacketPort:
     """Open from its creation on: a frame that comes between two calls of exchange() is returned by the next one."""
 
-    def __init__(self, interface: str, mac: str, addresses: list[str], arp_targets: str = "") -> None:
+    def __init__(self, interface: str, mac: str, addresses: list[str], neighbours: list[str]) -> None:
         self.mac = bytes.fromhex(mac.replace(":", ""))
-        self.answers = Answers(interface, mac, addresses, arp_targets)
+        self.answers = Answers(interface, mac, addresses, neighbours)
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self._socket.bind((interface, ETH_P_ALL))
         self._socket.setblocking(False)

@@ -56,7 +56,8 @@ def _open(pipe: Lines[GuardEvent], arguments: argparse.Namespace) -> None:
     pipe.send(orders.Hold(arguments.by, arguments.by))
     if other := guard.answer(pipe, events.Held, ANSWER_TIMEOUT_S).by:
         raise EngineError("guard", f"the node is held for {other.run} by {other.by} since {other.since}")
-    pipe.send(orders.OpenPort(arguments.interface, arguments.mac, arguments.address, arguments.arp_target))
+    neighbours = [arguments.arp_target] if arguments.arp_target else []
+    pipe.send(orders.OpenPort(arguments.interface, arguments.mac, arguments.address, neighbours))
     guard.answer(pipe, events.PortOpened, ANSWER_TIMEOUT_S)
 
 

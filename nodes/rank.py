@@ -147,6 +147,9 @@ class Rank:
                 self._report(rank_events.Alive())
             case rank_orders.Ping(count):
                 self.pings, self.pings_until = count, time.monotonic() + PINGS_S
+            case rank_orders.FindNeighbours(questions):
+                wanted = guard_orders.FindNeighbours(self.interface.name, self.interface.mac, questions)
+                self._to_guard(wanted)
             case rank_orders.Task():
                 self._take_task(order)
             case rank_orders.Enter(name, at_ns):
@@ -254,6 +257,8 @@ class Rank:
         match event:
             case guard_events.Ready():
                 self._ready()
+            case guard_events.NeighboursFound(macs):
+                self._report(rank_events.NeighboursFound(macs))
             case guard_events.Started(at_ns):
                 self._report(rank_events.Started(at_ns))
             case guard_events.Halted():

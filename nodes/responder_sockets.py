@@ -13,11 +13,12 @@ import errno
 import socket
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from pktswarm.traffic.frames.headers import GTPU_PORT
-from pktswarm.traffic.frames.responder import ICMPV6, SOLICITATION, UDP, Responder
+from pktswarm.traffic.frames.neighbours import ADVERTISEMENT, ICMPV6, SOLICITATION
+from pktswarm.traffic.frames.responder import UDP, Responder
 from pktswarm.traffic.protocol.proxy_count import ProxyCount
 
 AS_IF_LOST = (errno.EAGAIN, errno.ENOBUFS, errno.ENETDOWN)
@@ -37,10 +38,10 @@ _STATISTICS = struct.Struct("=II")
 # linux/bpf_common.h: load a byte or a half word, at a place or behind X; compare; return.
 _LDB, _LDH, _LDB_X, _LDH_X, _LDX_IHL = 0x30, 0x28, 0x50, 0x48, 0xB1
 _JEQ, _JSET, _RET = 0x15, 0x45, 0x06
-_Step = tuple[int, int, int, int]
+Step = tuple[int, int, int, int]
 """An instruction: code, how many to skip if true, and if not, and its constant."""
 
-_IPV4_GTPU: list[_Step] = [
+_IPV4_GTPU: list[Step] = [
     (_LDB, 0, 0, 23),
     (_JEQ, 0, 8, UDP),
     (_LDH, 0, 0, 20),
@@ -53,7 +54,7 @@ _IPV4_GTPU: list[_Step] = [
     (_RET, 0, 0, FRAME_BYTES),
     (_RET, 0, 0, 0),
 ]
-_IPV6_GTPU_OR_NEIGHBOUR: list[_Step] = [
+_IPV6_GTPU_OR_NEIGHBOUR: list[Step] = [
     (_LDB, 0, 0, 20),
     (_JEQ, 0, 2, ICMPV6),
     (_LDB, 0, 0, 54),
@@ -66,32 +67,41 @@ _IPV6_GTPU_OR_NEIGHBOUR: list[_Step] = [
     (_RET, 0, 0, FRAME_BYTES),
     (_RET, 0, 0, 0),
 ]
+ADVERTISEMENTS: list[Step] = [
+    (_LDB, 0, 0, 20),
+    (_JEQ, 0, 3, ICMPV6),
+    (_LDB, 0, 0, 54),
+    (_JEQ, 0, 1, ADVERTISEMENT),
+    (_RET, 0, 0, FRAME_BYTES),
+    (_RET, 0, 0, 0),
+]
+"""Answers to neighbour solicitations."""
 
 
 class Answers:
-    """Answers on `interface` from now on, whenever `serve` is called; first greets the one who `greets` is. OSError: a
-    socket cannot be had (needs root)."""
+    """Answers on `interface` from now on, whenever `serve` is called; `addresses` first ask for each of `neighbours`.
+    OSError: a socket cannot be had (needs root)."""
 
-    def __init__(self, interface: str, mac: str, addresses: list[str], arp_targets: str = "") -> None:
+    def __init__(self, interface: str, mac: str, addresses: list[str], neighbours: Iterable[str] = ()) -> None:
         self.responder = Responder(mac, addresses)
         self._sockets: list[socket.socket] = []
         with ExitStack() as undo:
             undo.callback(self.close)
             for protocol, steps in ((ETH_P_ARP, []), (ETH_P_IP, _IPV4_GTPU), (ETH_P_IPV6, _IPV6_GTPU_OR_NEIGHBOUR)):
-                self._sockets.append(_socket(interface, protocol, steps))
-            for frame in self.responder.arp_requests(arp_targets):
-                with _as_if_lost():
+                self._sockets.append(packet_socket(interface, protocol, steps))
+            for frame in (each for target in neighbours for each in self.responder.greetings(target)):
+                with as_if_lost():
                     self._sockets[0].send(frame)
             undo.pop_all()
 
     def serve(self, most: int = MOST_AT_ONCE) -> None:
         """Answers what has come, without waiting."""
         for one in self._sockets:
-            with _as_if_lost():
+            with as_if_lost():
                 for _ in range(most):
                     frame = one.recv(FRAME_BYTES)
                     if reply := self.responder.answer(frame):
-                        with _as_if_lost():
+                        with as_if_lost():
                             one.send(reply)
 
     def counts(self) -> ProxyCount:
@@ -111,7 +121,7 @@ class Answers:
 
 
 @contextmanager
-def _as_if_lost() -> Iterator[None]:
+def as_if_lost() -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -119,7 +129,8 @@ def _as_if_lost() -> Iterator[None]:
             raise
 
 
-def _socket(interface: str, protocol: int, steps: list[_Step]) -> socket.socket:
+def packet_socket(interface: str, protocol: int, steps: list[Step]) -> socket.socket:
+    """A socket for the frames of one protocol on an interface that pass the filter `steps`; empty: all of them."""
     one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # bound first: none of another interface's
     try:
         if steps:
@@ -136,7 +147,7 @@ def _socket(interface: str, protocol: int, steps: list[_Step]) -> socket.socket:
     return one
 
 
-def _attach(one: socket.socket, steps: list[_Step]) -> None:
+def _attach(one: socket.socket, steps: list[Step]) -> None:
     code = b"".join(struct.pack("=HBBI", *step) for step in steps)
     held = ctypes.create_string_buffer(code, len(code))
     pointer = struct.pack("@HP" if sys.maxsize > 2**32 else "@HI", len(steps), ctypes.addressof(held))

@@ -207,6 +207,20 @@ class ConnectionShape:
 
 
 @dataclass(frozen=True)
+class Gateway:
+    """The router that the frames of a flow are sent to."""
+
+    WRITTEN: ClassVar = ("address", "mac", "asked_from", "receiver_mac")
+    address: str
+    mac: str = ""
+    """As it answered to ARP or neighbour discovery; this and what follows is set once the nodes have reported."""
+    asked_from: str = ""
+    """The address of the transmitter that asked."""
+    receiver_mac: str = ""
+    """The destination MAC address of the frames behind the router."""
+
+
+@dataclass(frozen=True)
 class Leg:
     """One stream's share from one transmitter to one receiver.
 
@@ -284,6 +298,8 @@ class Leg:
     echo_percent: int = 0
     handover_targets: list[str] = field(default_factory=list)
     """Hosts beside the target that can receive its frames because its users move there. Each counts its own."""
+    gateway: Gateway | None = None
+    """None: the frames are sent to the MAC address of the target, of the UPF, or of the scenario."""
 
     def to_json(self) -> dict[str, Any]:
         made = fields_to_json(self, whole=True)

@@ -36,9 +36,11 @@ def up(
     bottleneck_queue: Annotated[int, typer.Option(help="Queue of the bottleneck, bytes; 0: 20 ms at its rate.")] = 0,
     both_roles: Annotated[bool, typer.Option("--both-roles", help="Give every node both roles.")] = False,
     dut: Annotated[
-        str, typer.Option(help="Device under test: switch, upf (the lab's own UPF), or exec (COMMAND).")
+        str, typer.Option(help="Device under test: switch, router, upf (the lab's own UPF), or exec (COMMAND).")
     ] = "switch",
-    route: Annotated[list[str] | None, typer.Option(help="Route of a UPF to a node, PREFIX=NODE; repeatable.")] = None,
+    route: Annotated[
+        list[str] | None, typer.Option(help="Route of the device to a node, PREFIX=NODE; repeatable.")
+    ] = None,
     bare: Annotated[
         str,
         typer.Option(
@@ -69,6 +71,9 @@ def up(
     print(f"lab {name} is up: {nodes}; inventory {state.inventory}")
     if host := state.plan.upf:
         print(f"UPF: N3 {host.n3_ipv4} and {host.n3_ipv6}, N4 {host.n4_ipv4}, N6 {host.n6_ipv4}; SMF {host.smf_ipv4}")
+    if router := state.plan.router:
+        ports = [f"side {side} {router.ipv4[side]} and {router.ipv6[side]}" for side in router.ipv4]
+        print(f"router: {', '.join(ports)}")
     for note in state.notes:
         print(f"note: {note}")
 

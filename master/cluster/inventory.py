@@ -11,6 +11,7 @@ mac, ipv4           of the traffic interface; read from the node if left out
 socket_ipv4         the address that real connections use there, with its prefix length; a list of two (transmitting,
                     receiving) for a host with both roles (198.19.0.N/16 and 198.19.128.N/15 by the host's place in
                     the file if left out)
+pktswarm_gateway    the router that its frames are sent to: an IPv4 address, an IPv6 address, or a list of both
 pktswarm_python     the node's Python (this one's path if left out)
 pktswarm_user       the account ranks run as
 pktswarm_login      for all hosts: the account that a run logs in as over SSH (as SSH's own settings say if left out;
@@ -35,6 +36,8 @@ from yaml.constructor import ConstructorError
 
 from pktswarm.master.cluster import dut
 from pktswarm.master.cluster.dut import Dut
+from pktswarm.master.cluster.gateways import ALLOWED as GATEWAYS_ALLOWED
+from pktswarm.master.cluster.gateways import parse_gateways
 from pktswarm.master.cluster.names import ADDRESS, INTERFACE, NAME
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.protocol.task import Role
@@ -69,6 +72,8 @@ class Host:
     """Address with prefix length of its connections: as a transmitter, and as a receiver where it has both roles."""
     python: str = ""
     user: str = ""
+    gateways: tuple[str, ...] = ()
+    """Addresses of the router that its frames are sent to, one for each IP version."""
 
 
 Hosts = dict[str, dict[str, object]]
@@ -268,7 +273,15 @@ def _host(path: Path, name: str, roles: tuple[Role, ...], values: dict[str, obje
         socket_ipv4=_socket_ipv4(path, f"{key}.socket_ipv4", values.get("socket_ipv4"), roles),
         python=text("pktswarm_python", PYTHON, "an absolute path of letters, digits, . _ + @ -"),
         user=text("pktswarm_user", NAME, "an account name"),
+        gateways=_gateways(path, f"{key}.pktswarm_gateway", values.get("pktswarm_gateway")),
     )
+
+
+def _gateways(path: Path, key: str, value: Any) -> tuple[str, ...]:
+    try:
+        return () if value is None else parse_gateways(value)
+    except ValueError:
+        raise BadInput(path, "not a gateway", key=key, value=value, allowed=GATEWAYS_ALLOWED) from None
 
 
 def _ipv4(path: Path, key: str, value: str) -> str:

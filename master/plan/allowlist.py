@@ -13,9 +13,9 @@ from pktswarm.master.cluster.node import NodeState
 from pktswarm.master.plan.plan import Plan
 from pktswarm.master.plan.shares import Share
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames.address_set import AddressSet, Range, text_of
 from pktswarm.traffic.frames.description import Fields
-from pktswarm.traffic.frames.headers import HEADERS
-from pktswarm.traffic.frames.values import Variation
+from pktswarm.traffic.frames.ranges import ranges_of
 from pktswarm.traffic.leg import Leg
 
 NOWHERE = (
@@ -26,12 +26,9 @@ NOWHERE = (
 """Special-purpose addresses (RFC 6890 and its registry) and multicast: no provider routes them."""
 DEFAULT: tuple[Network, ...] = tuple(map(ipaddress.ip_network, NOWHERE.split()))
 EVERYWHERE: tuple[Network, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
-TARGETS = {("ipv4", "dst"): 4, ("ipv6", "dst"): 6, ("arp", "target_ip"): 4}
+TARGETS = (("ipv4", "dst"), ("ipv6", "dst"), ("arp", "target_ip"))
 SHIFTED_BY, NUMBERS = {"users": "user", "servers": "server"}, 1 << 32
 ALLOW_ADDRESSES, ALLOW_INTERFACES = "--allow-any-address", "--allow-control-interface"
-
-Range = tuple[int, int, int]
-"""IP version, first, last."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +48,13 @@ class Allowed:
     def __init__(self, inventory: Inventory, own: Iterable[str] = ()) -> None:
         networks = [*(inventory.under_test or DEFAULT), *map(ipaddress.ip_network, {*_own(inventory), *own})]
         self.path, self.declared = inventory.path, inventory.under_test
-        self._ranges = _merged((n.version, int(n[0]), int(n[-1])) for n in networks)
+        self._addresses = AddressSet((n.version, int(n[0]), int(n[-1])) for n in networks)
 
     def check(self, stream: str, what: str, versions_range: Range) -> None:
         """Raise BadInput for a range with an address that is not allowed."""
-        version, first, last = versions_range
-        if any(v == version and low <= first and last <= high for v, low, high in self._ranges):
+        if self._addresses.covers(versions_range):
             return
-        make = ipaddress.IPv4Address if version == 4 else ipaddress.IPv6Address
-        value = str(make(first)) if first == last else f"{make(first)} to {make(last)}"
+        value = text_of(versions_range).replace("-", " to ")
         declared = ", ".join(map(str, self.declared)) or "private and other special-purpose addresses, none is declared"
         allowed = f"pktswarm_under_test: {declared}; or {ALLOW_ADDRESSES}"
         raise BadInput(
@@ -125,21 +120,12 @@ def _own(inventory: Inventory) -> Iterator[str]:
 
 
 def _targets(header: Mapping[str, Fields]) -> Iterator[tuple[str, Range]]:
-    for (name, field_name), version in TARGETS.items():
+    for name, field_name in TARGETS:
         given = header.get(name) or {}
         value = given.get(field_name, "auto")
         if value == "auto":
             continue
-        field, what = HEADERS[name].fields[field_name], f"{name}.{field_name}"
-        if not isinstance(value, dict):
-            yield what, (version, field.parse(value), field.parse(value))
-            continue
-        variation = Variation.of(field, value)
-        if variation.listed:
-            yield from ((what, (version, number, number)) for number in sorted(set(variation.listed)))
-        else:
-            first, last = sorted((variation.first, variation.last))
-            yield what, (version, first, last)
+        yield from ((f"{name}.{field_name}", found) for found in ranges_of(name, field_name, value))
 
 
 def _of_trace(leg: Leg, share: Share, tunnel: str) -> Iterator[tuple[str, Range]]:
@@ -163,14 +149,3 @@ def _wrapped(first: int, last: int) -> Iterator[tuple[int, int]]:
     """Range of 32-bit addresses, as two ranges where it wraps."""
     first, last = first % NUMBERS, last % NUMBERS
     yield from [(first, last)] if first <= last else [(first, NUMBERS - 1), (0, last)]
-
-
-def _merged(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges with adjacent and overlapping ones merged."""
-    merged: list[Range] = []
-    for version, first, last in sorted(ranges):
-        if merged and merged[-1][0] == version and first <= merged[-1][2] + 1:
-            merged[-1] = (version, merged[-1][1], max(last, merged[-1][2]))
-        else:
-            merged.append((version, first, last))
-    return merged

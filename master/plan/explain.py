@@ -93,7 +93,8 @@ def _line(leg: Leg, instances: int) -> str:
     )
     engine = f"the first of {', '.join(able)} that the node has" if len(able) > 1 else (able or ["no engine"])[0]
     many = f", {instances} instances of it" if instances > 1 else ""
-    return f"  {leg.stream}: {leg.source} → {leg.to}, {_amount(leg)}{many}, {_pace(leg)}, by {engine}"
+    path = f" through {leg.gateway.address}" if leg.gateway else ""
+    return f"  {leg.stream}: {leg.source} → {leg.to}{path}, {_amount(leg)}{many}, {_pace(leg)}, by {engine}"
 
 
 def _connection(leg: Leg) -> str:

@@ -25,6 +25,8 @@ def add_trace_matches(resolved: Resolved, plan: Plan, known: dict[str, Host], se
             gnb, core = (known[name] for name in ends_of_share(leg, own))
             match = session_traces.match(plan.trace_sessions[leg.id], plan.upf, sessions, gnb, core, own.downlink)
             resolved.legs[index] = replace(leg, match=match.to_data())
+        elif leg.kind == "trace" and leg.gateway is not None:
+            resolved.legs[index] = replace(leg, match=_behind_router(leg, resolved, known).to_data())
         elif leg.kind == "trace":
             same_pair = [
                 o for o in resolved.legs if o.kind == "stream" and (o.source, o.target) == (leg.source, leg.target)
@@ -35,6 +37,15 @@ def add_trace_matches(resolved: Resolved, plan: Plan, known: dict[str, Host], se
             if share is not None and (tag := share.prepared.settings.tag):
                 match = Match(match.mask + b"\xff" * len(tag), match.value + tag, others=match.others)
             resolved.legs[index] = replace(leg, match=match.to_data())
+
+
+def _behind_router(leg: Leg, resolved: Resolved, known: dict[str, Host]) -> Match:
+    """The match of a trace that a router forwards: by its addresses, because the source MAC address is the router's."""
+    ends = resolved.ends[leg.id if leg.merged_into is None else leg.merged_into]
+    match = Match.of_ends(known[leg.target].mac, ends.sources, ends.targets)
+    streams = [other for other in resolved.legs if other.kind == "stream" and other.target == leg.target]
+    others = (Match.from_data(other.match) for other in streams)
+    return replace(match, others=tuple(dict.fromkeys(other for other in others if match.overlaps(other))))
 
 
 def refuse_uncountable(legs: list[Leg], mode: str) -> None:

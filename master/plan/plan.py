@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.plan import capacity_limits as capacities
-from pktswarm.master.plan import cutoff, interactive, session_traces
+from pktswarm.master.plan import cutoff, gateways, interactive, session_traces
 from pktswarm.master.plan import session_streams as tunnelling
 from pktswarm.master.plan.capacity import Capacity
 from pktswarm.master.plan.capacity_weights import weights as spread_weights
@@ -210,6 +210,7 @@ class _Draft:
             legs = _cut(legs, stop_s, self.sequences, self.shares)
         if not legs:
             raise BadInput(self.path, "no packet is due before it", key="stop_after_s", value=stop_s)
+        legs = gateways.with_gateways(legs, self.scenario, self.inventory, self.path, self.shares)
         check_numbers(legs)  # only flows that name xdp; `auto` is decided once the nodes report
         notes = tuple(self.notes)
         return Plan(

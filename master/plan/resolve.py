@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from pktswarm.master.cluster.clock_offsets import Clocks
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.plan import interactive
+from pktswarm.master.plan.gateways import notes, with_mac
 from pktswarm.master.plan.matches import add_trace_matches, refuse_indistinguishable, refuse_uncountable
 from pktswarm.master.plan.plan import Plan
 from pktswarm.master.plan.resolve_connections import addressed
@@ -20,6 +23,7 @@ from pktswarm.master.plan.resolve_traces import (
     with_file,
 )
 from pktswarm.master.plan.resolved import Resolved, choose_engine
+from pktswarm.master.plan.routed import ends_of_stream, expecting, far_end
 from pktswarm.master.plan.tasks import add_tasks
 from pktswarm.master.scenario.addresses import fill
 from pktswarm.master.scenario.scenario import Scenario
@@ -35,20 +39,24 @@ def resolve(
     reports: dict[str, dict[str, Any]],
     clocks: Clocks | None = None,
     sessions: Sessions | None = None,
+    macs: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Resolved:
     """Resolve the plan into tasks and files of the nodes. Raises BadInput naming the host that cannot do its part.
 
-    `sessions`: the established sessions, if any; `reports`: host → its report; `offsets_ns`: host → its clock less the
-    master's; `realtime_ns`: host → its CLOCK_REALTIME less its CLOCK_MONOTONIC.
+    `sessions`: the established sessions, if any; `reports`: host → its report; `macs`: host → address of a gateway →
+    its MAC address.
     """
-    known = {name: _addresses(host, reports[name]) for name, host in hosts.items()}
+    known = with_addresses(hosts, reports)
     resolved = Resolved([])
-    for leg in plan.legs:
+    for leg in (with_mac(each, known, macs) for each in plan.legs):
         if leg.id in plan.tunnels:
             resolved.legs.append(tunnelled(leg, plan, known, reports, sessions, resolved))
         elif leg.kind == "stream":
-            headers = fill(leg.frame["headers"], known[leg.source], known[leg.target])
-            chosen = choose_engine(replace(leg, frame={**leg.frame, "headers": headers}), reports[leg.source], resolved)
+            headers = fill(leg.frame["headers"], known[leg.source], far_end(leg, known))
+            filled = expecting(replace(leg, frame={**leg.frame, "headers": headers}))
+            chosen = choose_engine(filled, reports[leg.source], resolved)
+            if leg.gateway is not None:
+                resolved.routed.add(leg, ends_of_stream(filled))
             matched = with_match(chosen, reports)
             resolved.legs.append(with_records(matched, plan, resolved) if matched.sequence_file else matched)
         elif leg.engine == interactive.ENGINE:
@@ -69,12 +77,18 @@ def resolve(
             if leg.id in plan.trace_sessions and leg.merged_into is None:
                 share, through = carried(leg, share, plan, known, sessions, resolved)
             resolved.legs.append(with_file(chosen, share, known, resolved, through))
+    resolved.notes += notes(resolved.legs)
     capabilities.check_numbers(resolved.legs)
     add_trace_matches(resolved, plan, known, sessions)
     refuse_uncountable(resolved.legs, scenario.receive.mode)
     refuse_indistinguishable(resolved.legs, set(plan.trace_sessions))
     add_tasks(scenario, plan, resolved, known, reports, clocks or Clocks())
     return resolved
+
+
+def with_addresses(hosts: Mapping[str, Host], reports: dict[str, dict[str, Any]]) -> dict[str, Host]:
+    """The hosts with what their inventory leaves out read from the nodes."""
+    return {name: _addresses(host, reports[name]) for name, host in hosts.items()}
 
 
 def _addresses(host: Host, report: dict[str, Any]) -> Host:

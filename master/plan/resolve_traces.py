@@ -11,6 +11,7 @@ from pktswarm.master.plan import interactive, session_traces
 from pktswarm.master.plan.plan import Plan
 from pktswarm.master.plan.resolve_streams import ETHERNET_HEADER_BYTES
 from pktswarm.master.plan.resolved import Resolved, choose_engine, play
+from pktswarm.master.plan.routed import far_end
 from pktswarm.master.plan.shares import Share
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.capture.files import write_pcap
@@ -18,6 +19,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.prepare import Endpoint
 from pktswarm.traffic.leg import AddressPool, Leg
 from pktswarm.traffic.replay import files, stamps
+from pktswarm.traffic.replay.ends import ends_of
 from pktswarm.traffic.replay.prepare import Nodes, check_lengths, frames_of
 
 
@@ -74,6 +76,10 @@ def with_file(leg: Leg, share: Share, known: dict[str, Host], resolved: Resolved
         resolved.by_user[leg.id] = share.by_user(leg.repeat)
         frames = frames_of(share.prepared, share.rows, through or _nodes(leg, share, known), share.downlink)
         stamps.put(frames, first)
+        if leg.gateway is not None:
+            instances = range(share.prepared.settings.instances.count)
+            resolved.ends[leg.id] = ends_of(frames, map(share.prepared.shift, instances))
+            resolved.routed.add(leg, resolved.ends[leg.id])
         resolved.files.setdefault(leg.source, []).extend(
             [(name, files.pcap_bytes(frames)), (files.rows_name(name), files.row_bytes(frames))]
         )
@@ -114,7 +120,7 @@ def _endpoint(host: Host) -> Endpoint:
 
 
 def _nodes(leg: Leg, share: Share, known: dict[str, Host]) -> Nodes:
-    ends = [known[name] for name in ends_of_share(leg, share)]
+    ends = [known[name] if name == leg.source else far_end(leg, known) for name in ends_of_share(leg, share)]
     for host in ends:
         _refuse_without_ipv4(host)
     macs = [bytes.fromhex(host.mac.replace(":", "")) for host in ends]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pktswarm.master.plan.routed import Played
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.script import Key
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveTask, SendTask
+from pktswarm.traffic.replay.ends import Ends
 from pktswarm.traffic.schedule import capabilities
 
 
@@ -27,7 +29,11 @@ class Resolved:
     played: dict[tuple[bytes, Key], str] = field(default_factory=dict)
     """The packets of interactive traces: see interactive.refuse_equal."""
     proxy_addresses: dict[str, list[str]] = field(default_factory=dict)
-    """Host → the addresses for which it answers."""
+    """Host → the addresses for which it answers, of sessions."""
+    routed: Played = field(default_factory=Played)
+    """The addresses of flows that a router forwards."""
+    ends: dict[int, Ends] = field(default_factory=dict)
+    """Leg of a trace that a router forwards → addresses of it and of its instances."""
     moved: dict[str, list[Leg]] = field(default_factory=dict)
     """Host → legs to other hosts that may arrive there after a handover, with their match there."""
     by_user: dict[int, tuple[list[int], list[int]] | None] = field(default_factory=dict)

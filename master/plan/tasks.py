@@ -24,10 +24,13 @@ def add_tasks(
 ) -> None:
     filter_program, no_filter = translated_filter(scenario)
     receiving: dict[tuple[str, str], list[str]] = {}
+    routed = resolved.routed.by_host(known)
     for name, host in known.items():
         sent = [leg for leg in resolved.legs if leg.transmitter == name]
         received = [leg for leg in resolved.legs if leg.receiver == name and leg.merged_into is None]
         received += resolved.moved.get(name, [])
+        answered = [*resolved.proxy_addresses.get(name, []), *routed.get(name, [])]
+        neighbours = _upf_at(host, plan) + (resolved.routed.neighbours(host) if name in routed else [])
         if sent:
             resolved.sends[name] = SendTask(
                 interface=host.traffic_interface,
@@ -35,8 +38,8 @@ def add_tasks(
                 limit_s=plan.limit_s,
                 clock="ptp" if scenario.clock == "ptp" else "monotonic",
                 mac=host.mac,
-                proxy_addresses=[] if received else resolved.proxy_addresses.get(name, []),
-                arp_targets=_upf_at(host, plan),
+                proxy_addresses=[] if received else answered,
+                neighbours=neighbours,
             )
         if received:
             engine, because = receiving_engines(scenario, name, received, reports[name], no_filter)
@@ -54,8 +57,8 @@ def add_tasks(
                 tai=scenario.clock == "ptp",
                 capture_every=scenario.receive.capture_every,
                 capture_filter=scenario.receive.capture_filter,
-                proxy_addresses=resolved.proxy_addresses.get(name, []),
-                arp_targets=_upf_at(host, plan),
+                proxy_addresses=answered,
+                neighbours=neighbours,
                 streams=max(leg.id for leg in resolved.legs) + 1,
                 echoes=[leg for leg in resolved.legs if leg.echo_of is not None and leg.source == name],
                 **_clock_offsets(name, received, clocks),
@@ -65,10 +68,11 @@ def add_tasks(
         resolved.notes.append(f"{line}, because: {because}" if because else line)
 
 
-def _upf_at(host: Host, plan: Plan) -> str:
-    """Address of the UPF on the side of a host; empty: unknown."""
+def _upf_at(host: Host, plan: Plan) -> list[str]:
+    """IPv4 address of the UPF on the side of a host, as far as it is known."""
     addresses = {} if plan.upf is None else {"n3": plan.upf.n3, "n6": plan.upf.n6}
-    return addresses.get(host.side) or ""
+    address = addresses.get(host.side) or ""
+    return [address] if "." in address else []
 
 
 def _clock_offsets(name: str, legs: list[Leg], clocks: Clocks) -> dict[str, dict[str, int]]:

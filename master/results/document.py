@@ -174,6 +174,7 @@ class HostEntry(TypedDict):
     socket_ipv4: NotRequired[list[str]]
     python: NotRequired[str]
     user: NotRequired[str]
+    gateways: NotRequired[list[str]]
 
 
 class LegEntry(TypedDict):
@@ -218,6 +219,8 @@ class LegEntry(TypedDict):
     echo_of: NotRequired[int | None]
     echo_percent: NotRequired[int]
     handover_targets: NotRequired[list[str]]
+    gateway: NotRequired[Table | None]
+    """The router that its frames were sent to."""
 
 
 @with_config(OPEN)

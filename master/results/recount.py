@@ -26,7 +26,7 @@ from pktswarm.master.results.document import ReceiveEntry, RunDocument
 from pktswarm.master.results.document_rows import Ends, RunRow
 from pktswarm.master.results.read_document import RUN, leg_of, read_run, writer
 from pktswarm.traffic.capture.files import read_capture
-from pktswarm.traffic.counting import expect, tunnel_fields
+from pktswarm.traffic.counting import expect, routed, tunnel_fields
 from pktswarm.traffic.counting.recount import Recount, recount_stream, recount_trace
 from pktswarm.traffic.counting.trace_verify import stream_of
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
@@ -182,10 +182,11 @@ def _again(folder: Path, legs: list[Leg], captured: list[bytes], sent: int) -> R
     leg = legs[0]
     if leg.kind == "trace":
         # A run that was stopped early sent only the first frames.
-        return recount_trace(itertools.islice(_sent(folder, legs), sent), captured, stream_of(legs))
+        frames = (routed.as_received(leg.gateway, frame) for frame in itertools.islice(_sent(folder, legs), sent))
+        return recount_trace(frames, (routed.as_captured(leg.gateway, frame) for frame in captured), stream_of(legs))
     if leg.sequence_file is not None:
         leg = replace(leg, sizes=[[size, 1] for size in _sizes_sent(folder / "sent", leg)])
-    shape = tunnel_fields.shape if leg.arrives else expect.behind_device
+    shape = tunnel_fields.shape if leg.arrives else routed.shape if leg.gateway else expect.behind_device
     shapes = [shape(template, leg.expect) for template in templates_as_received(leg).values()]
     return recount_stream(shapes, sent, map(tunnel_fields.without_options, captured) if leg.arrives else captured)
 

@@ -147,6 +147,8 @@ class Members:
         match order:
             case rank0_orders.HandTask(rank):
                 self.given.tasks[rank] = (order, raw)
+            case rank0_orders.FindNeighbours(rank, questions):
+                self.send(rank, rank_orders.FindNeighbours(questions))
             case rank0_orders.Go(run_limit_s, drain_s, kept):
                 self.given = replace(self.given, run_limit_s=run_limit_s, drain_s=drain_s, kept=kept, go=True)
             case rank0_orders.Begin():

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pktswarm.master.cluster import dut
 from pktswarm.master.cluster import inventory as inventories
@@ -16,16 +16,18 @@ from pktswarm.master.cluster.node import refuse_held, reports_by_host
 from pktswarm.master.cluster.ranks import Rank, ranks
 from pktswarm.master.dut_host.reading import SSH_LIMIT_S, source_of
 from pktswarm.master.dut_host.watch import DutHost
-from pktswarm.master.plan import allowlist, capacity, capacity_limits
+from pktswarm.master.plan import allowlist, capacity
 from pktswarm.master.plan import plan as plans
 from pktswarm.master.plan.resolve import resolve
 from pktswarm.master.plan.resolved import Resolved
-from pktswarm.master.results.document import CapacityResult, RunInputs
+from pktswarm.master.results.document import RunInputs
 from pktswarm.master.results.folder import Folder, Outcome
 from pktswarm.master.results.ledger import Ledger, Sessions, Shown, Tick
 from pktswarm.master.results.read_document import host_entry, leg_entry
 from pktswarm.master.results.trace_verify import Compared, compare
+from pktswarm.master.results.used_capacity import used_capacity
 from pktswarm.master.run import signals
+from pktswarm.master.run.gateways import Gateways, hosts_of
 from pktswarm.master.run.kept_ranks import LAUNCH_TIMEOUT_S, LEAVE_TIMEOUT_S, Control, KeptRanks, Ranks, launched
 from pktswarm.master.run.launch import Launch
 from pktswarm.master.run.record import Record
@@ -96,7 +98,7 @@ class Run:
         self.ledger = Ledger(self.ranks)
         is_upf = self.plan.upf is not None or "pktswarm_upf" in self.inventory.variables
         self.dut_host = DutHost(source_of(self.inventory), "UPF" if is_upf else "device")
-        self.record = Record(results)
+        self.record, self.gateways = Record(results), Gateways()
         self._interrupts = 0
         self._told_to_stop = 0
         self._began = self._interrupted_at = self._last_event_s = 0.0
@@ -247,6 +249,8 @@ class Run:
             return
         self._show(event)
         self._pace_loads(event)
+        if self.gateways.take(event):
+            _order(control, rank0_orders.Looked())
         if isinstance(event, Phase) and event.name == "gather":
             self.dut_host.after()
         if isinstance(event, Phase) and event.name in ("look", "plan"):
@@ -270,7 +274,7 @@ class Run:
         try:
             if phase == "look":
                 self._look()
-                _order(control, rank0_orders.Looked())
+                self._ask_gateways(control)
             else:
                 self._hand_out(control)
         except OSError as error:
@@ -290,6 +294,13 @@ class Run:
         if self.plan.upf is not None:
             self._set_up(self.plan.upf)
         self.dut_host.before()
+
+    def _ask_gateways(self, control: Control) -> None:
+        """Rank 0 waits for Looked until all gateways have answered, or not."""
+        for order in self.gateways.begin(self.plan.legs, self.ranks, self.ledger.nodes.values()):
+            _order(control, order)
+        if not self.gateways.waiting:
+            _order(control, rank0_orders.Looked())
 
     def _hand_out(self, control: Control) -> None:
         self.ledger.resolved = resolved = self._resolve()
@@ -312,9 +323,9 @@ class Run:
     def _resolve(self) -> Resolved:
         nodes = self.ledger.nodes.values()
         reports = reports_by_host(nodes)
-        hosts = {rank.host.name: rank.host for rank in self.ranks}
         sessions = None if self.control_plane is None else self.control_plane.sessions
-        resolved = resolve(self.scenario, self.plan, hosts, reports, self.ledger.clocks(), sessions)
+        clocks, macs = self.ledger.clocks(), self.gateways.macs
+        resolved = resolve(self.scenario, self.plan, hosts_of(self.ranks), reports, clocks, sessions, macs)
         allowed = allowlist.Allowed(self.inventory, allowlist.reported_addresses(nodes))
         allowlist.check_legs(allowed, resolved.legs, self.plan.shares, resolved.tunnels)
         resolved.notes += [*self.plan.notes, *self._not_used, *self.plan.warnings]
@@ -420,25 +431,13 @@ class Run:
             "legs": [leg_entry(leg) for leg in self.ledger.resolved.legs],
         }
         if self.capacity is not None:
-            inputs["capacity"] = self._capacity(self.capacity)
+            inputs["capacity"] = used_capacity(self.ledger.resolved, self.plan.limits, self.capacity, self._not_used)
         if self.control_plane is not None:
             inputs["upf"] = self.control_plane.document
         if self.dut is not None:
             inputs["dut"] = self.dut
         inputs["written"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return inputs
-
-    def _capacity(self, known: capacity.Capacity) -> CapacityResult:
-        """The planned loads and capacities of the nodes, where the capacity was measured with the engine in use."""
-        resolved = self.ledger.resolved
-        senders = {leg.id: leg.engine for leg in resolved.legs}
-        receivers = {host: task.engine.split("+")[0] for host, task in resolved.receives.items()}
-        limits = [
-            limit
-            for limit in self.plan.limits
-            if limit.limit.engine == (senders.get(limit.leg) if limit.role == "transmit" else receivers.get(limit.node))
-        ]
-        return cast(CapacityResult, capacity_limits.document(limits, known, self._not_used))
 
 
 def _order(control: Control, order: Rank0Order, raw: bytes = b"") -> None:

@@ -109,7 +109,7 @@ class Stream(Traffic):
 
     def _refuse_keys_that_sessions_set(self) -> None:
         gnbs = ("source", "from") if self.direction == "up" else ("target", "to")
-        own = {"headers": "headers", "users": "users", "per": "per", gnbs[0]: gnbs[1]}
+        own = {"headers": "headers", "users": "users", "per": "per", "gateway": "gateway", gnbs[0]: gnbs[1]}
         if given := [word for name, word in own.items() if name in self.model_fields_set]:
             raise ValueError(f"{given[0]} follows from the sessions; leave it out")
         if self.engine not in ("auto", "xdp") or self.options.get("stamp") is False:

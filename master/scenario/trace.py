@@ -136,6 +136,7 @@ class Trace(Traffic):
         if self.direction is None:
             raise ValueError("sessions need a direction: up, down or both")
         own = {"users": "users", "gtpu": "gtpu", "vlan": "vlan", "source": "from", "split": "split"}
+        own |= {"gateway": "gateway"}
         if given := [word for name, word in own.items() if name in self.model_fields_set]:
             raise ValueError(f"{given[0]} follows from the sessions; leave it out")
         if self.engine not in ("auto", "xdp"):

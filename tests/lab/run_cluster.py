@@ -28,10 +28,10 @@ each of them is late, and behind a link that was cut sshd's end waits for TCP's 
 class Cluster:
     """A lab of two transmitters and two receivers, and how it is run from outside."""
 
-    def __init__(self, folder: Path, letter: str = "r") -> None:
+    def __init__(self, folder: Path, letter: str = "r", **more: Any) -> None:
         self.folder = folder
         self.name = f"{letter}{os.getpid()}"
-        self.state = lab.up(self.name, 2, 2, folder)
+        self.state = lab.up(self.name, 2, 2, folder, **more)
         self.hosts = self.state.inventory
         for node in self.nodes():
             # Its guards' folders, apart from those of others on this machine.

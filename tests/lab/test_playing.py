@@ -64,7 +64,7 @@ def test_a_kernel_knows_its_neighbours_before_it_looks_for_them(wire: Wire) -> N
     with inside(wire.receiver):
         own = json.loads(ip("-j", "-4", "address", "show", "dev", "rx0"))[0]["addr_info"][0]["local"]
     with inside(wire.sender):
-        answers = Answers("tx0", A, ["192.0.2.11", "192.0.2.12"], own)
+        answers = Answers("tx0", A, ["192.0.2.11", "192.0.2.12"], [own])
     deadline = time.monotonic() + 20
     while not {"192.0.2.11", "192.0.2.12"} <= set(neighbours(wire)) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -66,11 +66,11 @@ def test_a_name_that_cannot_be_is_refused(name: str) -> None:
         ({"bottleneck_bps": 1000}, "bottleneck = 1000.*64000 to"),
         ({"bottleneck_bps": 10**6, "queue_bytes": 100}, "bottleneck-queue = 100.*1518 to"),
         ({"queue_bytes": 5000}, "there is no bottleneck"),
-        ({"dut": "router"}, "dut = 'router'.*switch, upf, exec"),
+        ({"dut": "hub"}, "dut = 'hub'.*switch, router, upf, exec"),
         ({"dut": "exec"}, "dut = 'exec'.*a command after -- is needed with exec"),
         ({"dut": "upf", "command": ["x"]}, "a command after -- is needed with exec, and only there"),
         ({"dut": "upf", "bottleneck_bps": 10**6}, "bottleneck = 1000000.*--dut switch"),
-        ({"routes": ["10.60.0.0/16=rx1"]}, "route = '10.60.0.0/16=rx1'.*--dut upf or exec"),
+        ({"routes": ["10.60.0.0/16=rx1"]}, "route = '10.60.0.0/16=rx1'.*--dut router, upf or exec"),
         ({"dut": "upf", "routes": ["10.60.0.1/16=rx1"]}, "route = '10.60.0.1/16=rx1'.*e.g. 10.60.0.0/16=rx2"),
         ({"dut": "upf", "routes": ["10.60.0.0/16=rx9"]}, "route = .*rx9.*no such node.*tx1, tx2, tx3, rx1"),
     ],
@@ -138,10 +138,28 @@ def test_a_program_as_upf_is_described_by_its_command(tmp_path: Path) -> None:
     assert read is not None and str(read.settings["command"]).startswith("upf -c 'a ba b") and not read.version
 
 
+def test_a_router_stands_between_two_networks_and_is_the_gateway_of_its_nodes(tmp_path: Path) -> None:
+    the_plan = plan(transmit=1, receive=1, dut="router", routes=["10.60.0.0/16=rx1", "2001:db8:60::/48=tx1"])
+    router = the_plan.router
+    assert router is not None and the_plan.upf is None
+    assert [(node.side, node.ipv4, node.ipv6) for node in the_plan.nodes[1:]] == [
+        ("a", "10.92.0.11", "2001:db8:92::b"),
+        ("b", "10.93.0.131", "2001:db8:93::83"),
+    ]
+    assert len({*router.mac.values(), *(node.mac for node in the_plan.nodes)}) == 2 + 3
+    assert [route.node for route in router.routes] == ["rx1", "tx1"]
+    path = record_file.path_of("default", tmp_path)
+    record_file.write(path, the_plan, keeper(4, 5))
+    read = inventory.load(path)
+    assert read.host("tx1").gateways == (router.ipv4["a"], router.ipv6["a"]) == ("10.92.0.1", "2001:db8:92::1")
+    assert read.host("rx1").gateways == ("10.93.0.1", "2001:db8:93::1")
+
+
 def test_a_plan_is_made_again_from_its_arguments() -> None:
     for the_plan in (
         plan("x", 1, 2, 9000, 10**6, 20_000),
         plan("x", 1, 1, dut="exec", command=["sleep", "9"]),
+        plan("x", 1, 1, dut="router", bottleneck_bps=10**6, routes=["10.60.0.0/16=rx1"]),
     ):
         assert plan(the_plan.name, **json.loads(json.dumps(the_plan.arguments()))) == the_plan
 

@@ -243,13 +243,13 @@ def slots_of_unstamped(legs: Sequence[Leg]) -> dict[int, int]:
 
 
 def expectation_of_trace(leg: Leg) -> Expectation:
-    """The expectation of a stamped trace: the MACs, and a constant VLAN tag."""
+    """The expectation of a stamped trace: the MACs as far as they are known, and a constant VLAN tag."""
     match = Match.from_data(leg.match)
     mask, value = bytearray(ctypes.sizeof(Fields)), bytearray(ctypes.sizeof(Fields))
     tag = {"vlan_outer": 14} if match.outer_tag else {}
     for name, at in ({"dst_mac": 0, "src_mac": 6} | tag).items():
         offset, size = FIELD_PLACES[name]
-        mask[offset : offset + size] = b"\xff" * size
+        mask[offset : offset + size] = match.mask[at : at + size]
         value[offset : offset + size] = match.value[at : at + size]
     made = Expectation()
     _put(made, Expectation.mask.offset, bytes(mask))

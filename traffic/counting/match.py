@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from typing import Literal
 
 from pktswarm.traffic.capture import cbpf
+from pktswarm.traffic.frames.address_set import AddressSet
 from pktswarm.traffic.frames.layout import TAG_TYPES, layout
 from pktswarm.traffic.frames.stamp import read_stamp
 from pktswarm.traffic.frames.template import Template, VaryingField, get_bits, put_bits
@@ -75,6 +76,23 @@ class Match:
         """The match of a trace: all frames from one MAC address to the other that `others` do not match."""
         value = bytes.fromhex((target_mac + source_mac).replace(":", ""))
         return cls(MACS, value, kind="rest", others=tuple(others))
+
+    @classmethod
+    def of_ends(cls, target_mac: str, sources: AddressSet, targets: AddressSet) -> Match:
+        """The match of a trace behind a router: untagged IP packets to a MAC address, with the bits that all source
+        addresses, and all target addresses, have in common."""
+        mask, value = bytearray(MACS[:6] + bytes(6)), bytearray(bytes.fromhex(target_mac.replace(":", "")) + bytes(6))
+        versions = {version for version, _, _ in [*sources.ranges, *targets.ranges]}
+        if versions not in ({4}, {6}):
+            return cls(bytes(mask[:6]), bytes(value[:6]), kind="rest")
+        four = versions == {4}
+        ends = (_common(one, 32 if four else 128) for one in (sources, targets))
+        filling = bytes(12 if four else 8)
+        for part in ((b"\xff\xff", b"\x08\x00" if four else b"\x86\xdd"), (filling, filling), *ends):
+            mask += part[0]
+            value += part[1]
+        short = bytes(mask).rstrip(b"\0")
+        return cls(short, bytes(value[: len(short)]), kind="rest")
 
     @classmethod
     def of_addresses(cls, source_mac: str, target_mac: str, source_ipv4: str, target_ipv4: str) -> Match:
@@ -226,6 +244,17 @@ def uncountable(match: Match, mode: str) -> str:
 def _varying_bits(varying: VaryingField) -> int:
     """Number of low bits that differ between the field's first and last value."""
     return (varying.first ^ varying.last).bit_length()
+
+
+def _common(addresses: AddressSet, bits: int) -> tuple[bytes, bytes]:
+    """(mask, value) of the bits that all addresses have in common."""
+    ranges = addresses.ranges
+    start = ranges[0][1] if ranges else 0
+    differing = 0
+    for _, first, last in ranges:
+        differing |= first ^ start | last ^ start
+    mask = (1 << bits) - (1 << differing.bit_length()) if ranges else 0
+    return mask.to_bytes(bits // 8, "big"), (start & mask).to_bytes(bits // 8, "big")
 
 
 def _mask_common_bits(mask: bytearray, varying: VaryingField) -> None:

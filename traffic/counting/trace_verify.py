@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pktswarm.traffic.capture.files import Packet
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.counting import routed
+from pktswarm.traffic.leg import Gateway, Leg
 from pktswarm.traffic.replay.files import frames_to_send
 from pktswarm.traffic.replay.flows import Flow, flow_of
 from pktswarm.traffic.replay.stamps import blanked
@@ -38,10 +39,11 @@ class Intended:
     """The 5-tuple of each content."""
     stamped: int | None = None
     """The stream number in the stamps, whose sequence numbers and times do not count as content."""
+    gateway: Gateway | None = None
 
     def number(self, frame: bytes) -> int:
         """Number of a frame's content; -1: no intended frame has it."""
-        return self.names.get(digest(frame, self.stamped), -1)
+        return self.names.get(digest(routed.as_captured(self.gateway, frame), self.stamped), -1)
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ def intended(legs: list[Leg], folder: Path) -> Intended:
     for leg in legs:
         frames, order = frames_to_send(leg, folder)
         times, period_ns = due_times(frames.time_ns[order], frames.length[order], leg)
-        numbers = np.array([_name(frames.frame(row), stamped, names, tuples) for row in order.tolist()], np.int64)
+        arriving = (routed.as_received(leg.gateway, frames.frame(row)) for row in order.tolist())
+        numbers = np.array([_name(frame, stamped, names, tuples) for frame in arriving], np.int64)
         count = leg.count_packets or len(order)
         passes = -(-count // len(order))
         starts = np.arange(passes) * period_ns + leg.timing.lead_ns
@@ -113,7 +116,8 @@ def intended(legs: list[Leg], folder: Path) -> Intended:
         flows += int(frames.flow.max()) + 1
     whole = np.concatenate(due)
     rank = np.argsort(whole, kind="stable")
-    return Intended(whole[rank], np.concatenate(content)[rank], np.concatenate(flow)[rank], names, tuples, stamped)
+    content_of, flow_of_each = (np.concatenate(one)[rank] for one in (content, flow))
+    return Intended(whole[rank], content_of, flow_of_each, names, tuples, stamped, legs[0].gateway)
 
 
 def _name(frame: bytes, stamped: int | None, names: dict[bytes, int], tuples: list[Flow]) -> int:

@@ -10,23 +10,31 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 
+from pktswarm.traffic.frames.address_set import AddressSet
+from pktswarm.traffic.frames.checksum import checksum
 from pktswarm.traffic.frames.headers import GTPU_PORT
+from pktswarm.traffic.frames.neighbours import (
+    ADVERTISEMENT,
+    ARP,
+    ARP_REPLY,
+    ARP_REQUEST,
+    HOP_LIMIT,
+    ICMPV6,
+    IPV6,
+    SOLICITATION,
+    TARGET_LINK_LAYER,
+    packed_mac,
+    question,
+)
 
 ETHERNET_BYTES, IPV4_BYTES, IPV6_BYTES, UDP_BYTES, GTPU_BYTES = 14, 20, 40, 8, 8
 OPTIONAL_BYTES = 4
 """Optional fields of a GTP-U header, present if any of the flags E, S and PN is set."""
-ARP, IPV4, IPV6 = b"\x08\x06", b"\x08\x00", b"\x86\xdd"
-BROADCAST = b"\xff" * 6
-ARP_REQUEST = bytes.fromhex("0001080006040001")
-ARP_REPLY = bytes.fromhex("0001080006040002")
-UDP, ICMPV6 = 17, 58
-SOLICITATION, ADVERTISEMENT = 135, 136
+IPV4 = b"\x08\x00"
+UDP = 17
 SOLICITED, OVERRIDE = 0x40, 0x20
 """Flags of a neighbour advertisement."""
-TARGET_LINK_LAYER = b"\x02\x01"
 ALL_NODES = IPv6Address("ff02::1").packed
-HOP_LIMIT = 255
-"""Hop limit of neighbour discovery: proof that no router forwarded the packet."""
 TTL = 64
 ECHO_REQUEST, ECHO_RESPONSE, ERROR_INDICATION, END_MARKER = 1, 2, 26, 254
 RECOVERY = b"\x0e\x00"
@@ -37,6 +45,8 @@ MOST_TEIDS = 16
 """TEIDs of Error Indications and End Markers that are reported by value; all are counted."""
 MOST_ENDED = 1 << 17
 """TEIDs whose End Markers are counted one by one."""
+MOST_GREETINGS = 256
+"""Addresses of a node that ask for a neighbour; a neighbour has to ask for others itself."""
 
 
 @dataclass
@@ -62,21 +72,22 @@ class ResponderCounts:
 
 
 class Responder:
-    """Answers for `addresses` with `mac`. ValueError for an invalid address."""
+    """Answers for `addresses` (traffic.frames.address_set) with `mac`. ValueError for an invalid address."""
 
     def __init__(self, mac: str, addresses: Iterable[str]) -> None:
-        self.mac = bytes.fromhex(mac.replace(":", ""))
-        self.addresses = dict.fromkeys(ip_address(address).packed for address in addresses)
+        self.mac = packed_mac(mac)
+        self.addresses = AddressSet.parse(addresses)
         self.received = ResponderCounts()
 
-    def arp_requests(self, target: str) -> Iterator[bytes]:
-        """An ARP request from each IPv4 address for `target`; none for an IPv6 target. The target learns the sender's
-        address from it (RFC 826), and sends no request of its own."""
-        asked = ip_address(target).packed if target else b""
-        for own in self.addresses if len(asked) == 4 else ():
-            if len(own) == 4:
-                body = ARP_REQUEST + self.mac + own + bytes(6) + asked
-                yield (BROADCAST + self.mac + ARP + body).ljust(60, b"\0")
+    def greetings(self, target: str) -> Iterator[bytes]:
+        """An ARP request or neighbour solicitation for `target` from each address of its IP version, at most
+        MOST_GREETINGS. The target learns the sender's address from it (RFC 826), and sends no request of its own."""
+        if not target:
+            return
+        version = ip_address(target).version
+        same = AddressSet(one for one in self.addresses.ranges if one[0] == version)
+        for own in same.addresses(MOST_GREETINGS):
+            yield question(self.mac, str(own), target)
 
     def answer(self, frame: bytes) -> bytes | None:
         """Returns the frame that answers this one, or None. Counts the frame in `received`."""
@@ -114,7 +125,7 @@ class Responder:
             b"\x45\0" + (IPV4_BYTES + len(reply)).to_bytes(2, "big") + bytes([0, 0, 0, 0, TTL, UDP, 0, 0])
         )
         fixed += target + source
-        fixed[10:12] = _checksum(bytes(fixed)).to_bytes(2, "big")
+        fixed[10:12] = checksum(bytes(fixed)).to_bytes(2, "big")
         whole = _with_checksum(reply, 6, target + source + bytes([0, UDP]) + len(reply).to_bytes(2, "big"))
         return (frame[6:12] + self.mac + IPV4 + bytes(fixed) + whole).ljust(60, b"\0")
 
@@ -202,10 +213,4 @@ def _elements_at(message: bytes) -> int | None:
 
 def _with_checksum(body: bytes, at: int, pseudo: bytes) -> bytes:
     """`body` with the checksum over itself and the pseudo header written at `at`, which must be 0."""
-    return body[:at] + (_checksum(pseudo + body) or 0xFFFF).to_bytes(2, "big") + body[at + 2 :]
-
-
-def _checksum(data: bytes) -> int:
-    """Internet checksum (RFC 1071). 2**16 is 1 modulo 0xffff: a number modulo 0xffff is the sum of its 16-bit words."""
-    total = int.from_bytes(data + bytes(len(data) % 2), "big")
-    return 0xFFFF - (total % 0xFFFF or 0xFFFF)
+    return body[:at] + (checksum(pseudo + body) or 0xFFFF).to_bytes(2, "big") + body[at + 2 :]

@@ -59,6 +59,14 @@ class PortOpened(Event):
 
 
 @message
+class NeighboursFound(Event):
+    """Address → MAC of the neighbours that answered."""
+
+    NAME = "neighbours_found"
+    macs: dict[str, str]
+
+
+@message
 class Exchanged(Event):
     NAME = "exchanged"
     frames: list[str]
@@ -133,6 +141,7 @@ GuardEvent = (
     | Leftovers
     | Probed
     | PortOpened
+    | NeighboursFound
     | Exchanged
     | Ready
     | Started

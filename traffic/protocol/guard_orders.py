@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from pktswarm.traffic.protocol.codec import Decoder, Order, message
+from pktswarm.traffic.protocol.neighbours import Question
 
 
 @message
@@ -47,7 +48,18 @@ class OpenPort(Order):
     interface: str
     mac: str
     addresses: list[str]
-    arp_targets: str
+    neighbours: list[str]
+    """Addresses that are asked for first."""
+
+
+@message
+class FindNeighbours(Order):
+    """Ask for the MAC addresses of neighbours on `interface`."""
+
+    NAME = "find_neighbours"
+    interface: str
+    mac: str
+    questions: list[Question]
 
 
 @message
@@ -133,6 +145,7 @@ GuardOrder = (
     | Leftovers
     | Probe
     | OpenPort
+    | FindNeighbours
     | Exchange
     | File
     | Prepare

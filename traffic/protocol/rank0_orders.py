@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pktswarm.traffic.protocol.codec import Decoder, Order, message
+from pktswarm.traffic.protocol.neighbours import Question
 from pktswarm.traffic.protocol.rank_orders import File
 
 
@@ -11,6 +12,15 @@ class Looked(Order):
     """The reports of the nodes were accepted."""
 
     NAME = "looked"
+
+
+@message
+class FindNeighbours(Order):
+    """`rank` is to ask for the MAC addresses of neighbours on its traffic interface."""
+
+    NAME = "find_neighbours"
+    rank: int
+    questions: list[Question]
 
 
 @message
@@ -50,5 +60,5 @@ class Begin(Order):
     NAME = "begin"
 
 
-Rank0Order = Looked | HandTask | Go | Stop | Begin
+Rank0Order = Looked | FindNeighbours | HandTask | Go | Stop | Begin
 decode_rank0_order: Decoder[Rank0Order] = Decoder(Rank0Order)

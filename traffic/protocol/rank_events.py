@@ -42,6 +42,14 @@ class Alive(RankEvent):
 
 
 @message
+class NeighboursFound(RankEvent):
+    """Address → MAC of the neighbours that answered."""
+
+    NAME = "neighbours_found"
+    macs: dict[str, str]
+
+
+@message
 class Arrived(RankEvent):
     """The rank waits at the barrier `name`."""
 
@@ -136,6 +144,7 @@ class UtcSet(RankEvent):
 NodeEvent = (
     Hello
     | Alive
+    | NeighboursFound
     | Arrived
     | Left
     | Started

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pktswarm.traffic.protocol.codec import Decoder, Order, message
+from pktswarm.traffic.protocol.neighbours import Question
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,14 @@ class Ping(Order):
 
     NAME = "ping"
     count: int
+
+
+@message
+class FindNeighbours(Order):
+    """Ask for the MAC addresses of neighbours on the traffic interface."""
+
+    NAME = "find_neighbours"
+    questions: list[Question]
 
 
 @message
@@ -118,5 +127,20 @@ class Leave(Order):
     NAME = "leave"
 
 
-RankOrder = Word | Ping | Task | Enter | Release | Start | Sample | Halt | Stop | Fetch | Finish | Again | Leave
+RankOrder = (
+    Word
+    | Ping
+    | FindNeighbours
+    | Task
+    | Enter
+    | Release
+    | Start
+    | Sample
+    | Halt
+    | Stop
+    | Fetch
+    | Finish
+    | Again
+    | Leave
+)
 decode_rank_order: Decoder[RankOrder] = Decoder(RankOrder)

@@ -36,11 +36,11 @@ class SendTask:
     mac: str = ""
     """MAC address of the interface; set where `proxy_addresses` is not empty."""
     proxy_addresses: list[str] = field(default_factory=list)
-    """Addresses for which the guard answers ARP, neighbour discovery and GTP-U echo (traffic.frames.responder); only
-    one rank of a host has them."""
-    arp_targets: str = ""
-    """The UPF's address, which each IPv4 proxy address asks for first by ARP: a UPF can drop packets for a neighbour
-    that it has yet to resolve. Empty: no request is sent."""
+    """Addresses and ranges (traffic.frames.address_set) for which the guard answers ARP, neighbour discovery and GTP-U
+    echo (traffic.frames.responder); only one rank of a host has them."""
+    neighbours: list[str] = field(default_factory=list)
+    """Addresses of the UPF and of gateways, which proxy addresses ask for first: a UPF or a router can drop packets for
+    a neighbour that it has yet to resolve."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ReceiveTask:
     capture_every: int = 1
     """Mode capture with the receiver xdp: of every n frames of a flow the first is captured."""
     proxy_addresses: list[str] = field(default_factory=list)
-    arp_targets: str = ""
+    neighbours: list[str] = field(default_factory=list)
     """See SendTask."""
     streams: int = 0
     """Number of flows of the run: stamps with lower stream numbers are of this run."""
