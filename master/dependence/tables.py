@@ -36,7 +36,7 @@ def print_reports(console: Console, reports: list[Dependence], notes: list[str])
 
 
 def _arrivals_table(reports: list[Dependence]) -> Table:
-    columns = "packets", "s", "pkt/s", "bin ms", "var/mean", "gap cv", "gap 0", "Σ|ρ| (noise)"
+    columns = "packets", "duration, s", "packets/s", "bin, ms", "var/mean", "gap cv", "gap 0", "Σ|ρ| (noise)"
     table = figures_table(["arrivals"], columns)
     for report in reports:
         zero = report.gaps.zero / max(1, report.packets - 1)

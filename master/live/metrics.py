@@ -144,7 +144,7 @@ def _stream_metrics(document: LiveDocument) -> Iterator[Metric]:
             latency.add_metric(values, stream["latency_packets"], stream["latency_sum_ns"] / 1e9)
     yield latency
     for which in ("min", "max"):
-        words = f"{'Least' if which == 'min' else 'Greatest'} latency so far."
+        words = f"{'Minimum' if which == 'min' else 'Maximum'} latency so far."
         gauge = GaugeMetricFamily(f"pktswarm_stream_latency_{which}_seconds", words, labels=labels)
         _fill(gauge, streams, f"latency_{which}_ns", 1e-9)
         yield gauge

@@ -15,15 +15,15 @@ from pktswarm.master.live import phases
 from pktswarm.master.live.document import LiveDocument, NodeFigures, PartFigures
 
 BARS = "▁▂▃▄▅▆▇█"
-SPARKS = ((130, 30), (105, 12), (0, 0))
+SPARKS = ((138, 30), (113, 12), (0, 0))
 """(minimum columns of the terminal, width of a sparkline)."""
 PROGRESS_COLUMNS = 40
 LEAST_ROWS = 4
 """Minimum rows of each table."""
 FRAME_ROWS = 12
 """Rows of progress, headings and totals."""
-COLUMNS = ("intended", "sent", "received", "missing", "loss", "kpkt/s", "Mbit/s", "latency µs")
-FEW_COLUMNS = ("sent", "received", "loss", "kpkt/s", "Mbit/s", "latency µs")
+COLUMNS = ("intended", "sent", "received", "missing", "loss", "packets/s", "Mbit/s L2", "latency, µs")
+FEW_COLUMNS = ("sent", "received", "loss", "packets/s", "Mbit/s L2", "latency, µs")
 """Columns without room for sparklines."""
 
 
@@ -50,7 +50,7 @@ def line(document: LiveDocument) -> str:
         return _clock(document)
     total = document["total"]
     counted = [f"{count} {name}" for name, count in _counts(total).items()]
-    rate = [f"{_scaled(_pps(total), 1e3)} kpkt/s", f"{_scaled(_bps(total), 1e6)} Mbit/s"]
+    rate = [f"{_rate(_pps(total))} packets/s", f"{_scaled(_bps(total), 1e6)} Mbit/s"]
     latency = [] if total["latency_mean_ns"] is None else [f"latency {_latency(total)} µs"]
     return f"{_clock(document)}: {', '.join([*counted, *rate, *latency])}"
 
@@ -148,9 +148,9 @@ def _cells(part: PartFigures, sparks: int) -> list[str]:
     cells = _counts(part)
     cells["missing"] = f"[red]{cells['missing']}[/]" if missing else cells["missing"]
     cells["loss"] = "–" if ratio is None else f"{ratio:.2%}"
-    cells["kpkt/s"] = _scaled(_pps(part), 1e3)
-    cells["Mbit/s"] = _scaled(_bps(part), 1e6)
-    cells["latency µs"] = _latency(part)
+    cells["packets/s"] = _rate(_pps(part))
+    cells["Mbit/s L2"] = _scaled(_bps(part), 1e6)
+    cells["latency, µs"] = _latency(part)
     if not sparks:
         return [cells[name] for name in FEW_COLUMNS]
     return [*(cells[name] for name in COLUMNS), sparkline(part["last_minute_pps"], sparks)]
@@ -180,6 +180,10 @@ def _bps(part: PartFigures) -> float | None:
 
 def _count(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
+
+
+def _rate(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
 
 
 def _scaled(value: float | None, unit: float) -> str:

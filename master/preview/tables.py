@@ -37,8 +37,8 @@ def print_preview(console: Console, found: Preview) -> None:
 
 
 def _print_legs(console: Console, found: Preview) -> None:
-    figures = "packets", "MB", "s", "pkt/s", "peak", "Mbit/s", "peak"
-    table = figures_table(["stream", "from → to"], figures)
+    rates = "rate\npackets\n/s", "peak\npackets\n/s", "rate\nMbit/s\nL2", "peak\nMbit/s\nL2"
+    table = figures_table(["stream", "from → to"], ["packets", "MB", "time\ns", *rates])
     for stream in found.streams.values():
         pairs = _by_ends(stream)
         for (source, target), shares in pairs.items():
@@ -102,7 +102,7 @@ def _print_times(console: Console, found: Preview) -> None:
     if not len(series.packets):
         return
     step = -(-len(series.packets) // TIMES_SHOWN)
-    table = figures_table(["time, s"], ["packets", "pkt/s", "Mbit/s", "peak Mbit/s"])
+    table = figures_table(["time, s"], ["packets", "packets/s", "Mbit/s L2", "peak Mbit/s L2"])
     for first in range(0, len(series.packets), step):
         part = slice(first, first + step)
         packets, bits = series.packets[part], series.bits[part]
@@ -111,7 +111,7 @@ def _print_times(console: Console, found: Preview) -> None:
         begin = first * found.bin_ns / 1e9
         table.add_row(f"{begin:.4g} – {begin + seconds:.4g}", f"{packets.sum():,}", *(_number(rate) for rate in rates))
     console.print(table)
-    console.print(f"[dim]bins of {found.bin_ns / 1e6:g} ms; bits are of frames with FCS[/]")
+    console.print(f"[dim]bins of {found.bin_ns / 1e6:g} ms[/]")
 
 
 def total(found: Preview) -> Series:

@@ -210,7 +210,7 @@ def table(outcome: Outcome) -> Table:
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     for name in ("stream", "from → to"):
         table.add_column(name, no_wrap=True)
-    for name in ("run", "again", "lost", "altered", "twice", "reord.", "agrees"):
+    for name in ("run", "recount", "lost", "altered", "duplicated", "reordered", "agrees"):
         table.add_column(name, justify="right", no_wrap=True)
     for leg in outcome.legs:
         again = leg.again

@@ -80,7 +80,7 @@ def table(flows: Sequence[ReplayedFlow]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     table.add_column("stream", no_wrap=True)
     table.add_column("flow", no_wrap=True)
-    for name in ("recorded s", "replayed s", "stretch", "sent again", "state"):
+    for name in ("recorded, s", "replayed, s", "stretch", "resent packets", "state"):
         table.add_column(name, justify="right", no_wrap=True)
     # Sorted by added time, not by ratio: a look-up of microseconds takes a hundred times as long through any device.
     worst = sorted(flows, key=lambda flow: (_STATES.index(flow["state"]), _added_ns(flow)), reverse=True)

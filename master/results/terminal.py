@@ -47,8 +47,8 @@ def table(outcome: Outcome) -> Table:
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     table.add_column("stream", no_wrap=True)
     table.add_column("from → to", no_wrap=True)
-    for name in ("intended", "sent", "received", "lost", "kpkt/s", "Mbit/s", "k"):
-        table.add_column(name, justify="right", no_wrap=True)
+    packets = ("intended\npackets", "sent\npackets", "received\npackets", "lost\npackets")
+    _add_figures(table, *packets, "rate\npackets/s", "rate\nMbit/s L2", "k")
     for row in outcome.rows:
         table.add_row(*_cells(row))
     table.add_section()
@@ -62,13 +62,15 @@ def table(outcome: Outcome) -> Table:
 
 
 def stamp_table(outcome: Outcome) -> Table:
-    """The figures that need stamps: duplicated, reordered and altered packets; latency with its bound, and jitter, in
-    microseconds. And latency by captures."""
+    """The figures that need stamps: duplicated, reordered and altered packets; latency with its bound, and jitter. And
+    latency by captures."""
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     table.add_column("stream", no_wrap=True)
     table.add_column("from → to", no_wrap=True)
-    for name in ("dupl.", "reord.", "alt.", "min", "p50", "p99", "max", "±", "jitter", "by"):
-        table.add_column(name, justify="right", no_wrap=True)
+    times = [f"latency\n{point}\nµs" for point in ("minimum", "p50", "p99", "maximum")]
+    _add_figures(
+        table, "duplicated\npackets", "reordered\npackets", "altered\npackets", *times, "±\nµs", "jitter\nµs", "by"
+    )
     for row in filter(_has_times, outcome.rows):
         values = stream_values(row)
         counts = (values.get("duplicated_packets"), values.get("reordered_packets"), values.get("altered_packets"))
@@ -80,10 +82,16 @@ def stamp_table(outcome: Outcome) -> Table:
             values.get("latency_bound_ns"),
             values.get("jitter_sd_ns"),
         )
-        times = ["–" if ns is None else f"{ns / 1e3:,.1f}" for ns in times_ns]
+        figures = ["–" if ns is None else f"{ns / 1e3:,.1f}" for ns in times_ns]
         path, by = escape(f"{row.leg.source} → {_to(row.leg)}"), row.latency_by or ""
-        table.add_row(escape(row.leg.stream), path, *map(_count, counts), *times, by)
+        table.add_row(escape(row.leg.stream), path, *map(_count, counts), *figures, by)
     return table
+
+
+def _add_figures(table: Table, *names: str) -> None:
+    """Adds columns of figures. The second line of a name is the unit."""
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
 
 
 def _to(leg: Leg) -> str:
@@ -129,8 +137,8 @@ def connection_table(outcome: Outcome) -> Table:
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     table.add_column("connections", no_wrap=True)
     table.add_column("from → to", no_wrap=True)
-    for name in ("", "sent", "rec.", "lost", "Mbit/s", "retr.", "rtt", "delay", "±", "jitter"):
-        table.add_column(name, justify="right", no_wrap=True)
+    counts = ("", "sent\nblocks", "received\nblocks", "lost\ndatagrams", "goodput\nMbit/s", "resent\nsegments")
+    _add_figures(table, *counts, "round trip\nms", "delay\nms", "\n± ms", "jitter\nms")
     for row in sorted(outcome.connections, key=lambda row: row.leg.connection.background):
         style = "dim" if row.leg.connection.background else ""
         table.add_row(*_connection_cells(row), style=style)
@@ -164,7 +172,7 @@ def _cells(row: Row) -> list[str]:
         _count(row.sent.packets),
         _count(row.received.packets),
         _lost(row.lost),
-        _scaled(values["received_pps"] or values["sent_pps"], 1e3),
+        _rate(values["received_pps"] or values["sent_pps"]),
         _scaled(values["received_bps"] or values["sent_bps"], 1e6),
         "" if row.k is None else f"{row.k:.4f}",
     ]
@@ -189,14 +197,17 @@ def _scaled(value: float | None, unit: float) -> str:
     return "–" if value is None else f"{value / unit:,.2f}"
 
 
+def _rate(value: float | None) -> str:
+    """A rate in packets/s, with decimals where they say something."""
+    return "–" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:,.4g}"
+
+
 def print_outcome(console: Console, outcome: Outcome, folder: object) -> None:
     if device := dut.line(outcome.document.get("dut")):
         console.print(f"[dim]device under test: {escape(device)}[/]", highlight=False)
     _print_tables(console, outcome)
     _print_users(console, outcome)
     _print_traces(console, outcome)
-    if outcome.rows:
-        console.print("[dim]Sizes and bits count the FCS; latency and jitter are in microseconds.[/]")
     _print_verdict(console, outcome)
     console.print(f"results: {folder}", soft_wrap=True)
 
@@ -209,7 +220,6 @@ def _print_tables(console: Console, outcome: Outcome) -> None:
         console.print(escape(host["words"]), highlight=False)
     if outcome.connections:
         console.print(connection_table(outcome))
-        console.print("[dim]Connections: blocks sent and received, datagrams lost, goodput, times in ms.[/]")
     if any(_has_times(row) for row in outcome.rows):
         console.print(stamp_table(outcome))
 

@@ -159,7 +159,7 @@ def _verdict(leg: Leg, verified: Verified) -> Verdict:
         "holds": verified.holds,
         "what": f"{path}: packet by packet",
         "found": text,
-        "expected": "none altered, duplicated or out of order",
+        "expected": "none altered, duplicated or reordered",
     }
 
 
@@ -299,11 +299,11 @@ def describe(row: Row) -> str:
     latency, bound_ns, lateness_ns = row.capture.latency, row.capture.latency_bound_ns, row.sent.max_lateness_ns
     if row.latency_by != "captures" or latency is None or lateness_ns is None or bound_ns is None:
         return ""
-    points = (("p50", latency.p50_ns), ("p99", latency.p99_ns), ("max", latency.max_ns))
+    points = (("p50", latency.p50_ns), ("p99", latency.p99_ns), ("maximum", latency.max_ns))
     times = ", ".join(f"{name} {value / 1e3:,.1f}" for name, value in points)
     path = f"{row.leg.stream}, {row.leg.source} → {row.leg.target}"
     return (
-        f"{path}: latency {times} ± {bound_ns / 1e3:,.1f} us "
+        f"{path}: latency {times} ± {bound_ns / 1e3:,.1f} µs "
         f"from due times to captures ({latency.frames:,} frames); the bound includes the frames' lateness of up to "
-        f"{lateness_ns / 1e3:,.1f} us"
+        f"{lateness_ns / 1e3:,.1f} µs"
     )

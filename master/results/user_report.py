@@ -94,7 +94,7 @@ def _describe_worst(user: WorstUser) -> str:
     text = f"{user['user']} of {user['group']}: {user['lost_packets']:,} of {user['sent_packets']:,} packets lost"
     text += f" ({', '.join(each)})"
     if user["latency_mean_ns"] is not None and user["latency_max_ns"] is not None:
-        text += f", latency mean {user['latency_mean_ns'] / 1e6:.3f} ms, max {user['latency_max_ns'] / 1e6:.3f} ms"
+        text += f", latency mean {user['latency_mean_ns'] / 1e6:.3f} ms, maximum {user['latency_max_ns'] / 1e6:.3f} ms"
     return f"worst user: {text}"
 
 

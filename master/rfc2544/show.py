@@ -25,7 +25,15 @@ def trial_line(benchmark: Benchmark) -> str:
 
 def table(document: BenchmarkDocument) -> Table:
     """A row for each frame size."""
-    heads = ["frame, bytes", "maximum, frames/s", "throughput, frames/s", "% of max.", "Mbit/s L2", "latency, µs", "±"]
+    heads = [
+        "frame, bytes",
+        "maximum, frames/s",
+        "throughput, frames/s",
+        "% of maximum",
+        "Mbit/s L2",
+        "latency, µs",
+        "±",
+    ]
     made = wrapped_table([], [*heads, "lost at 100 %", "burst, frames", "buffer, ms"])
     for size in document["sizes"]:
         made.add_row(*cells(size))

@@ -77,7 +77,17 @@ def print_tables(console: Console, document: N4Document) -> None:
         states = ", ".join(f"{count} {name}" for name, count in group["states"].items())
         groups.add_row(group["name"], states, *(_span(group, of) for of in (_ue, _uplink, _downlink)), _usage(group))
     console.print(groups)
-    columns = ("procedure", "requests", "accepted", "failed", "repeated", "per second", "p50, ms", "p99, ms", "max, ms")
+    columns = (
+        "procedure",
+        "requests",
+        "accepted",
+        "failed",
+        "repeated",
+        "per second",
+        "p50, ms",
+        "p99, ms",
+        "maximum, ms",
+    )
     table = Table(*columns, box=box.SIMPLE)
     for name, counts in document["operations"].items():
         numbers = [counts["requested"], counts["accepted"], counts["failed"], counts["repeated"], counts["per_s"]]
@@ -100,7 +110,7 @@ def lines(document: N4Document) -> list[str]:
         line += f", {counts['repeated']:,} repeated" if counts["repeated"] else ""
         if counts["response"]["count"]:
             times = " / ".join(f"{(ns or 0) / 1e6:.2f}" for ns in _times(counts))
-            line += f", answered in {times} ms (p50 / p99 / max)"
+            line += f", answered in {times} ms (p50 / p99 / maximum)"
         made.append(line)
     intended = document.get("churn_intended", 0)
     establishing = document["operations"].get("churn: establishment")

@@ -199,7 +199,7 @@ def test_on_a_terminal_it_is_a_screen_that_goes_again(cluster: Cluster) -> None:
         os.close(ours)
     text = drawn.decode(errors="replace")
     assert process.returncode == 0, text
-    for words in ("small", "large", "background", "tx1 transmit", "rx2 receive", "last minute", "kpkt/s"):
+    for words in ("small", "large", "background", "tx1 transmit", "rx2 receive", "last minute", "packets/s"):
         assert words in text, text[-3000:]
     assert any(bar in text for bar in "▁▂▃▄▅▆▇█") and "\x1b[?25h" in text  # the cursor is back
 

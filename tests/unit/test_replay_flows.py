@@ -179,7 +179,10 @@ def test_the_results_say_by_what_a_latency_was_obtained() -> None:
     assert (values["latency_by"], values["latency_p50_ns"], values["latency_bound_ns"]) == ("captures", 2000, 6000)
     assert values["lost_by"] == "difference"
     told = trace_verify.describe(row)
-    assert "p50 2.0, p99 4.0, max 5.0 ± 6.0 us from due times to captures (9 frames)" in told and "up to 4.0 us" in told
+    assert (
+        "p50 2.0, p99 4.0, maximum 5.0 ± 6.0 µs from due times to captures (9 frames)" in told
+        and "up to 4.0 µs" in told
+    )
     assert trace_verify.latencies([row])[0]["p99_ns"] == 4000
     tally = Tally(5, 500, distinct=5, latency=replace(LATENCY, p50_ns=7))
     stamps = replace(row, received=ReceivedCounts(5, tally=tally, latency_bound_ns=8))

@@ -66,7 +66,7 @@ def test_loss_goes_before_latency_and_both_directions_are_one_users() -> None:
     assert (found[2]["latency_max_ns"], found[2]["group"]) == (1800, "subscribers")
     assert lines({"worst": found[:1], "mbr": []}) == [
         "worst user: 10.45.0.2 of subscribers: 3 of 20 packets lost (up 3 of 10, down 0 of 10), "
-        "latency mean 0.000 ms, max 0.000 ms"
+        "latency mean 0.000 ms, maximum 0.000 ms"
     ]
 
 

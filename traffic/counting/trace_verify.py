@@ -76,16 +76,16 @@ class Verified:
     def describe(self) -> str:
         text = f"{self.as_intended:,} of {self.intended:,} packets arrived as intended"
         odd = {"altered": self.altered, "lost": self.lost, "duplicated": self.duplicated}
-        odd["out of order in their flow"] = self.reordered
+        odd["reordered in their flow"] = self.reordered
         text += "".join(f", {count:,} {what}" for what, count in odd.items() if count)
         if self.error_p50_ns is None or self.error_p99_ns is None or self.error_max_ns is None:
             return text
         times = ", ".join(
-            f"{name} {value / 1000:,.1f} us"
+            f"{name} {value / 1000:,.1f} µs"
             for name, value in (
                 ("median", self.error_p50_ns),
-                ("99 %", self.error_p99_ns),
-                ("at most", self.error_max_ns),
+                ("p99", self.error_p99_ns),
+                ("maximum", self.error_max_ns),
             )
         )
         return f"{text}; deviation from their times: {times}"

@@ -124,7 +124,7 @@ def parse_rates(
 ) -> Rates:
     """Parses a profile into steps for a run of `duration_s`. BadInput for an invalid one.
 
-    A plain number is a steady rate in packets per second. `seed` is that of random profiles; profiles with the same
+    A plain number is a steady rate in packets/s. `seed` is that of random profiles; profiles with the same
     seed differ by `stream`.
     """
     if not isinstance(value, Mapping):

@@ -119,7 +119,7 @@ class Source(ABC):
 
     @property
     def mean_pps(self) -> float:
-        """Mean packets per second of one user."""
+        """Mean packets/s of one user."""
         return sum(rate * self.wire(size)[0] for rate, size in self.item_rates())
 
     @property
