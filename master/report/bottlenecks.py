@@ -14,7 +14,7 @@ from pktswarm.master.results.document_rows import RunRow, StreamTotal
 from pktswarm.traffic.protocol.node_report import counts_whole_frames
 
 FULL = 0.95
-"""Load of a link on layer 1, in one bin, from which it counts as full."""
+"""Utilisation of a link on layer 1, in one bin, from which it counts as full."""
 REASONS = {
     ("transmit", "failed_packets"): "its interface did not take {} packets: its queue was full, or it refused them.",
     ("transmit", "tx_error_packets"): "its interface counted {} transmit errors.",

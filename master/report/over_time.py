@@ -100,7 +100,7 @@ class Node:
     peak_cpus: float | None = None
 
     def load(self, speed_mbps: float | None) -> float | None:
-        """Peak utilization of the link, as a fraction of its speed; None: the speed is not known."""
+        """Peak utilisation of the link, as a fraction of its speed; None: the speed is not known."""
         return self.peak_l1_bps / (speed_mbps * 1e6) if speed_mbps else None
 
 

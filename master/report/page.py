@@ -207,7 +207,7 @@ class NodeEntry:
     peak_bps: float | None
     """Bits/s with FCS; None: the interface does not count whole frames."""
     load: float | None
-    """Load of the link at the peak, as a share of its speed."""
+    """Utilisation of the link at the peak, as a share of its speed."""
     counted: dict[str, int | None]
     state: str
     problem: str

@@ -120,7 +120,7 @@ def latency(rows: Sequence[RunRow], histograms: Mapping[Flow, Points], folder: P
         )
         for row, points in worst
     }
-    words = f"Min {low:,.1f} µs, max {high:,.1f} µs over {len(rows)} flows; the figures of each flow are in the table."
+    words = f"Minimum {low:,.1f} µs, maximum {high:,.1f} µs over {len(rows)} flows; the figures of each flow are in the table."
     more = [FILE] if histograms else []
     return Plot(f"Latency distribution{few}", _distribution(drawn), data, words, more)
 
@@ -208,7 +208,7 @@ def latency_over_time(found: OverTime, folder: Path) -> Plot | None:
             axes.plot(times, values / 1e3, label=name, marker=".", markersize=2, **line_style(number))
         svg = svg_of(figure, "delays", columns)
     medians = (
-        f"{name}: median of the means {np.median(ns) / 1e3:,.1f}, max {ns.max() / 1e3:,.1f} µs"
+        f"{name}: median of the means {np.median(ns) / 1e3:,.1f}, maximum {ns.max() / 1e3:,.1f} µs"
         for name, (_, _, ns) in known.items()
     )
     few = "" if len(highest) == len(known) else f" of the {len(highest)} streams with the highest"
@@ -266,7 +266,7 @@ def gaps(found: Shapes, folder: Path) -> Plot | None:
         _logarithmic(axes.yaxis)
         svg = svg_of(figure, "gaps", columns)
     texts = (
-        f"{one.name}: mean {(one.gaps.mean_ns or 0) / 1e3:,.1f} µs, max {one.gaps.largest_ns / 1e3:,.1f} µs"
+        f"{one.name}: mean {(one.gaps.mean_ns or 0) / 1e3:,.1f} µs, maximum {one.gaps.largest_ns / 1e3:,.1f} µs"
         for one, _ in drawn
     )
     return Plot("Inter-arrival times, ten bins per decade", svg, data, f"{'; '.join(texts)}.")
@@ -294,7 +294,7 @@ def _summed_up(values: Floats, unit: str) -> str:
     if unit == "packets":
         return f"{values[-1]:,.0f} packets at the end"
     median, most = (f"{one:,.0f}" if one >= 1000 else f"{one:,.4g}" for one in (np.median(values), values.max()))
-    return f"median {median}, max {most} {unit}"
+    return f"median {median}, maximum {most} {unit}"
 
 
 def new_axes(x: str, y: str, labels: list[str]) -> tuple[Figure, Axes, int]:
