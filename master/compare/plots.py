@@ -164,6 +164,6 @@ def _svg(
 
 def _words(panels: dict[str, Series], side: Side) -> str:
     each = (
-        f"{name}: median {np.median(ys):,.6g}, max {ys.max():,.6g}" for name, (_, ys) in panels[side.letter].items()
+        f"{name}: median {np.median(ys):,.6g}, maximum {ys.max():,.6g}" for name, (_, ys) in panels[side.letter].items()
     )
     return f"{'; '.join(each)}."

@@ -120,7 +120,7 @@ def latency(rows: Sequence[RunRow], histograms: Mapping[Flow, Points], folder: P
         )
         for row, points in worst
     }
-    words = f"Minimum {low:,.1f} µs, maximum {high:,.1f} µs over {len(rows)} flows; the figures of each flow are in the table."
+    words = f"Minimum {low:,.1f} µs, maximum {high:,.1f} µs over {len(rows)} flows; each flow is in the table."
     more = [FILE] if histograms else []
     return Plot(f"Latency distribution{few}", _distribution(drawn), data, words, more)
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from pktswarm import lab
+from pktswarm.master.results import latency_histogram
 from pktswarm.master.run.silence import LONGEST_S
 from pktswarm.nodes import live_frames
 from pktswarm.traffic.capture.files import Packet, read_capture, write_pcap
@@ -548,7 +549,11 @@ def test_xdp_is_counted_by_its_stamps_and_the_capture_agrees(cluster: Cluster) -
     document = cluster.run(CONFIGS / "xdp.yaml", 0)
     assert {row["engine"] for row in document["rows"]} == {"xdp"}
     assert [total["lost_packets"] for total in document["totals"]] == [0, 0, 0]
+    histograms = latency_histogram.read(Path(document["results"]))
     for row in document["rows"]:
+        points = histograms[row["stream"], row["from"], row["to"]]
+        assert sum(packets for _, packets in points) == row["received_packets"]
+        assert latency_histogram.nearest_rank(points, 0.99) == row["latency_p99_ns"]
         assert row["lost_by"] == "stamps"
         assert (row["duplicated_packets"], row["reordered_packets"], row["altered_packets"]) == (0, 0, 0)
         assert row["latency_min_ns"] <= row["latency_p50_ns"] <= row["latency_p99_ns"] <= row["latency_max_ns"]
