@@ -44,6 +44,8 @@ class Counters(LatencyFigures):
     received_pps: float | None
     received_bps: float | None
     loss_ratio: float | None
+    """Missing ÷ all sequence numbers up to the highest received, of one sample of each receiver; None: not reported, or
+    packets are sent and none arrives."""
 
 
 class PartFigures(Counters):

@@ -16,7 +16,7 @@ from pktswarm.master.live.document import (
     StreamFigures,
 )
 from pktswarm.master.live.expected_sent import ExpectedSent
-from pktswarm.master.live.live_counters import Part, Reports
+from pktswarm.master.live.live_counters import Part, Reports, sender_of
 from pktswarm.master.live.rate_window import RateWindow
 from pktswarm.master.live.warnings import Warnings
 from pktswarm.master.results.ledger import Ledger, Sessions, Shown
@@ -77,6 +77,7 @@ class Figures:
         """Divides the legs into parts, once they are resolved."""
         self._legs = {leg.id: leg for leg in ledger.resolved.legs if leg.kind != "connections"}
         self._reports.expected = {leg.id: ExpectedSent(leg) for leg in self._legs.values()}
+        self._reports.senders = {leg.id: sender_of(leg) for leg in self._legs.values()}
         names = dict.fromkeys(leg.stream for leg in self._legs.values())
         self._whole = Part.of(self._legs.values())
         self._streams = {name: Part.of(leg for leg in self._legs.values() if leg.stream == name) for name in names}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pktswarm.master.live.document import Counters, LatencyFigures
@@ -30,6 +30,23 @@ class Reports:
     sent: dict[End, RateWindow] = field(default_factory=dict)
     received: dict[End, RateWindow] = field(default_factory=dict)
     expected: dict[int, ExpectedSent] = field(default_factory=dict)
+    senders: dict[int, End] = field(default_factory=dict)
+    """Leg → its sending end."""
+
+    def numbered(self, end: End) -> tuple[int, int] | None:
+        """Returns how many sequence numbers up to the highest received are missing at a receiving end, and how many
+        they are, both of one sample. None: not reported, or of the past: packets are sent and none has arrived."""
+        window = self.received.get(end)
+        if window is None:
+            return None
+        missing, packets = window.last("missing"), window.last("packets")
+        if missing is None or packets is None or self._is_cut_off(end):
+            return None
+        return missing, packets - (window.last("duplicated") or 0) + missing
+
+    def _is_cut_off(self, end: End) -> bool:
+        sender = self.sent.get(self.senders.get(end[0], end))
+        return bool(sender and sender.change("sent_packets")) and self.received[end].change("packets") == 0
 
 
 @dataclass
@@ -63,7 +80,6 @@ class Part:
         sent_packets, received_packets = _sum(sent, "sent_packets"), _sum(received, "packets")
         sent_pps, sent_bps = _rates(sent, "sent_packets", "sent_bytes")
         received_pps, received_bps = _rates(received, "packets", "bytes")
-        missing = _sum(received, "missing")
         return {
             "intended_packets": combine(due),
             "intended_in_all_packets": combine(reports.expected[leg].total for leg, _ in self.sent),
@@ -73,13 +89,13 @@ class Part:
             "sent_bps": sent_bps,
             "received_packets": received_packets,
             "received_bytes": with_fcs(_sum(received, "bytes"), received_packets),
-            "missing_packets": missing,
+            "missing_packets": _sum(received, "missing"),
             "duplicated_packets": _sum(received, "duplicated"),
             "reordered_packets": _sum(received, "reordered"),
             "altered_packets": _sum(received, "altered"),
             "received_pps": received_pps,
             "received_bps": received_bps,
-            "loss_ratio": _loss_ratio(missing, sent_packets, received_packets),
+            "loss_ratio": _loss_ratio([reports.numbered(end) for end in self.received]),
             **_latency([window for window in received if window is not None]),
         }
 
@@ -87,12 +103,11 @@ class Part:
         self.past.append(rate_pps)
 
 
-def _loss_ratio(missing: int | None, sent: int | None, received: int | None) -> float | None:
-    """Returns missing ÷ sent; without a count of the sender, missing ÷ (received + missing)."""
-    if missing is None:
-        return None
-    whole = sent if sent is not None or received is None else received + missing
-    return missing / whole if whole else None
+def _loss_ratio(numbered: Sequence[tuple[int, int] | None]) -> float | None:
+    """Returns missing ÷ all numbers, over (missing, all) of each end; None if there are none or an end is unknown."""
+    known = [each for each in numbered if each is not None]
+    whole = sum(total for _, total in known)
+    return sum(missing for missing, _ in known) / whole if whole and len(known) == len(numbered) else None
 
 
 def _sending_role(leg: Leg) -> str:

@@ -42,7 +42,7 @@ class Going(Made):
 
     def up_to(self, seconds: float, events: Sequence[Rank0Event] = ()) -> tuple[Figures, Ledger]:
         self.ranks_now = self.ranks()
-        ledger = Ledger(self.ranks_now)
+        ledger = self.ledger_now = Ledger(self.ranks_now)
         ledger.resolved = Resolved(list(self.legs))
         figures = Figures(self.name, self.seconds)
         samples = [
@@ -127,6 +127,50 @@ def test_streams_and_nodes_have_what_was_told_of_them() -> None:
     assert nodes["rx2", "receive"]["missing_packets"] == 5 and nodes["rx2", "receive"]["intended_packets"] is None
     assert nodes["rx1", "receive"]["interface"]["rx_pps"] == pytest.approx(100)
     assert json.loads(json.dumps(told)) == told
+
+
+def at(made: Going, figures: Figures, host: str, at_s: float, **other: object) -> None:
+    """Takes a sample of one node."""
+    rank = next(rank for rank in made.ranks_now if rank.host.name == host)
+    sample = {**made._told(rank, at_s), **other}
+    event = as_event({"event": "sample", "rank": rank.number, "at_ns": made._at_ns(at_s), **sample})
+    figures.take(made.ledger_now, event)
+
+
+def test_the_loss_is_of_one_moment_and_the_same_of_a_stream_and_at_its_receiver() -> None:
+    made = Going(legs=[leg(0, "small")], lost={0: 60})
+    figures, ledger = made.up_to(1.6)
+    at(made, figures, "tx1", 2.6)  # of the sender, a second later
+    told = figures.document(ledger)
+    ratios = {part["loss_ratio"] for part in [told["streams"][0], told["total"], told["nodes"][-1]]}
+    (small,) = told["streams"]
+    assert (small["sent_packets"], small["received_packets"], small["missing_packets"]) == (260, 150, 10)
+    assert ratios == {10 / 160} and told["nodes"][0]["loss_ratio"] is None
+    assert shown(told).count("6.25%") == 2
+
+
+def test_duplicates_are_no_part_of_what_a_loss_refers_to() -> None:
+    made = Going(legs=[leg(0, "small")])
+    figures, ledger = made.up_to(1.0)
+    received = [[0, 120, 60 * 120, 20, 20, 0, 0]]
+    at(made, figures, "rx1", 1.2, received=received)
+    assert figures.document(ledger)["streams"][0]["loss_ratio"] == 20 / 120
+
+
+def test_a_loss_of_the_past_is_left_out_while_packets_are_sent_and_none_arrives() -> None:
+    made = Going(legs=[leg(0, "small")], lost={0: 60})
+    figures, ledger = made.up_to(1.6)
+    stalled = [[0, 150, 60 * 150, 10, 0, 0, 0]]
+    for at_s in (2.0, 2.7):
+        at(made, figures, "tx1", at_s)
+        at(made, figures, "rx1", at_s, received=stalled)
+    told = figures.document(ledger)
+    assert [part["loss_ratio"] for part in [told["streams"][0], told["total"], told["nodes"][-1]]] == [None] * 3
+    for at_s in (3.0, 3.5, 4.1):  # nothing is sent any more: the count is final
+        at(made, figures, "tx1", at_s, sent=[[0, 270, 60 * 270]])
+        at(made, figures, "rx1", at_s, received=stalled)
+    at(made, figures, "tx1", 4.2, sent=[[0, 270, 60 * 270]])
+    assert figures.document(ledger)["streams"][0]["loss_ratio"] == 10 / 160
 
 
 def test_a_latency_is_corrected_by_what_was_read_at_the_start() -> None:
