@@ -17,6 +17,8 @@ from pktswarm.master.plan.shares import Share
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.master.scenario.section import Traffic
 from pktswarm.traffic.errors import BadInput, PktswarmError
+from pktswarm.traffic.frames.address_set import text_of
+from pktswarm.traffic.frames.ranges import ranges_of
 from pktswarm.traffic.leg import Gateway, Leg
 from pktswarm.traffic.protocol.neighbours import Question
 
@@ -107,13 +109,23 @@ def _version(leg: Leg, share: Share | None, addresses: list[str], is_own: bool, 
 
 def questions_of(legs: Iterable[Leg], known: Mapping[str, Host]) -> dict[str, list[Question]]:
     """Host → what it asks. Raises BadInput for a host without an address of the gateway's IP version."""
-    found: dict[str, dict[str, Question]] = {}
+    played: dict[str, dict[str, list[str]]] = {}
     for leg in legs:
         if leg.gateway is not None:
-            asked = found.setdefault(leg.source, {})
-            address = leg.gateway.address
-            asked.setdefault(address, Question(address, asking_address(address, known[leg.source])))
-    return {host: list(asked.values()) for host, asked in found.items()}
+            played.setdefault(leg.source, {}).setdefault(leg.gateway.address, []).extend(_first_sources(leg))
+    return {
+        host: [Question(gateway, asking_address(gateway, known[host], more)) for gateway, more in asked.items()]
+        for host, asked in played.items()
+    }
+
+
+def _first_sources(leg: Leg) -> list[str]:
+    """The first source address of a stream, if its scenario has one."""
+    for name, fields in leg.frame["headers"][1].items() if leg.kind == "stream" else ():
+        if name in IP and (given := (fields or {}).get("src", "auto")) != "auto":
+            version, first, _ = ranges_of(name, "src", given)[0]
+            return [text_of((version, first, first))]
+    return []
 
 
 def own_addresses(host: Host) -> list[str]:
@@ -122,11 +134,12 @@ def own_addresses(host: Host) -> list[str]:
     return [*given, link_local(host.mac)] if host.mac else given
 
 
-def asking_address(gateway: str, host: Host) -> str:
-    """The address of a node that asks for a gateway: the one with the longest common prefix."""
+def asking_address(gateway: str, host: Host, played: Iterable[str] = ()) -> str:
+    """The address of a node that asks for a gateway: of its own and of those that it plays, the one with the longest
+    common prefix, which is in the gateway's subnet if any is."""
     asked = ip_address(gateway)
-    own = [ip_address(one) for one in own_addresses(host)]
-    same = [one for one in own if one.version == asked.version and one.is_link_local == asked.is_link_local]
+    candidates = [ip_address(one) for one in [*own_addresses(host), *played]]
+    same = [one for one in candidates if one.version == asked.version and one.is_link_local == asked.is_link_local]
     if not same:
         text = f"no IPv{asked.version} address known, from which the gateway {gateway} is asked for"
         raise BadInput(host.name, f"{text}; give ipv{asked.version} in the inventory", key=f"ipv{asked.version}")
@@ -147,16 +160,26 @@ def notes(legs: Iterable[Leg]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def with_mac(leg: Leg, known: Mapping[str, Host], macs: Mapping[str, Mapping[str, str]]) -> Leg:
-    """The flow with the MAC address of its gateway. Raises BadInput if the gateway did not answer. `macs`: host →
-    gateway → MAC."""
+def with_macs(legs: Iterable[Leg], known: Mapping[str, Host], macs: Mapping[str, Mapping[str, str]]) -> list[Leg]:
+    """The flows with the MAC addresses of their gateways. Raises BadInput if one did not answer. `macs`: host → gateway
+    → MAC."""
+    legs = list(legs)
+    asked = {(host, one.address): one for host, found in questions_of(legs, known).items() for one in found}
+    return [_with_mac(leg, known, macs, asked) for leg in legs]
+
+
+def _with_mac(
+    leg: Leg,
+    known: Mapping[str, Host],
+    macs: Mapping[str, Mapping[str, str]],
+    asked: Mapping[tuple[str, str], Question],
+) -> Leg:
     if leg.gateway is None:
         return leg
     source, gateway = known[leg.source], leg.gateway.address
     if leg.source not in macs:
         raise PktswarmError(f"{leg.source}: was lost before its gateway {gateway} had answered; nothing was sent")
-    mac = macs[leg.source].get(gateway, "")
-    asked_from = asking_address(gateway, source)
+    mac, asked_from = macs[leg.source].get(gateway, ""), asked[leg.source, gateway].asked_from
     if not mac:
         protocol = "neighbour discovery" if ":" in gateway else "ARP"
         problem = f"no answer by {protocol} from the gateway of {leg.stream!r} on {source.traffic_interface}"

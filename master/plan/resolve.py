@@ -10,7 +10,7 @@ from typing import Any
 from pktswarm.master.cluster.clock_offsets import Clocks
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.plan import interactive
-from pktswarm.master.plan.gateways import notes, with_mac
+from pktswarm.master.plan.gateways import notes, with_macs
 from pktswarm.master.plan.matches import add_trace_matches, refuse_indistinguishable, refuse_uncountable
 from pktswarm.master.plan.plan import Plan
 from pktswarm.master.plan.resolve_connections import addressed
@@ -48,7 +48,7 @@ def resolve(
     """
     known = with_addresses(hosts, reports)
     resolved = Resolved([])
-    for leg in (with_mac(each, known, macs) for each in plan.legs):
+    for leg in with_macs(plan.legs, known, macs):
         if leg.id in plan.tunnels:
             resolved.legs.append(tunnelled(leg, plan, known, reports, sessions, resolved))
         elif leg.kind == "stream":

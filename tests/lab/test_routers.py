@@ -93,6 +93,25 @@ expect: {{loss: 0, altered: 0, sent: intended}}
     assert not cluster.left_behind()
 
 
+def test_on_link_subnets_at_one_port_have_gateways_of_their_own(cluster: RoutedCluster) -> None:
+    for prefix, port in (("10.81.0.1/24", "to-a"), ("10.82.0.1/24", "to-b"), ("10.83.0.1/24", "to-b")):
+        cluster.on_router("ip", "address", "replace", prefix, "dev", port)
+    ends = "{ipv4: {src: {increment: [10.81.0.10, 10.81.0.49]}, dst: {increment: [10.82.0.10, 10.82.0.49]}}}"
+    more = "rate_pps: 500, count_packets: 200, size_bytes: 128"
+    streams = [
+        f"{{name: one, from: tx1, to: rx1, {more}, gateway: 10.81.0.1, headers: [{{ethernet: {{}}}}, {ends}]}}",
+        f"{{name: two, from: tx1, to: rx2, {more}, headers: [{{ethernet: {{}}}}, {{ipv4: {{dst: 10.83.0.9}}}}]}}",
+    ]
+    document = cluster.run(cluster.scenario(f"streams: [{', '.join(streams)}]"), 0)
+    assert found(document) == {"one": (200, 0), "two": (200, 0)}
+    router, macs, known = cluster.state.plan.router, cluster.macs(), cluster.neighbours()
+    assert router is not None
+    asked = {leg["stream"]: (leg["gateway"]["address"], leg["gateway"]["asked_from"]) for leg in document["legs"]}
+    own = cluster.state.plan.nodes[1].ipv4
+    assert asked == {"one": ("10.81.0.1", "10.81.0.10"), "two": (router.ipv4["a"], own)}
+    assert {known[f"10.82.0.{last}"] for last in range(10, 50)} == {macs["rx1"]} and known["10.83.0.9"] == macs["rx2"]
+
+
 def test_a_router_that_asks_again_and_again_is_answered(cluster: RoutedCluster) -> None:
     """Its entries are of use for a tenth of a second, so that it asks by unicast while frames are sent."""
     for version, side in (("ipv4", "to-a"), ("ipv4", "to-b"), ("ipv6", "to-b")):

@@ -222,6 +222,19 @@ def test_a_gateway_that_does_not_answer_is_named(tmp_path: Path) -> None:
         resolved(tmp_path, stream(f"headers: [{IPV6}]"), answers=False)
 
 
+def test_an_address_that_a_stream_plays_asks_for_a_gateway_of_its_subnet(tmp_path: Path) -> None:
+    ends = "{ipv4: {src: {increment: [10.7.0.10, 10.7.0.90]}}}, {udp: {src: 5, dst: 5}}"
+    (leg,) = resolved(tmp_path, stream(f"gateway: 10.7.0.1, headers: [{{ethernet: {{}}}}, {ends}]")).legs
+    assert leg.gateway is not None and leg.gateway.asked_from == "10.7.0.10"
+
+
+def test_users_of_a_source_go_through_the_gateway(tmp_path: Path) -> None:
+    text = "sources: [{name: s, from: tx1, to: rx1, source: voip, users: 3, duration_s: 2, gateway: 10.1.0.254}]"
+    made = resolved(tmp_path, text)
+    assert {leg.gateway and leg.gateway.address for leg in made.legs} == {"10.1.0.254"}
+    assert {leg.frame["headers"][0]["ethernet"]["dst"] for leg in made.legs} == {ROUTER}
+
+
 def test_the_address_nearest_to_the_gateway_asks() -> None:
     host = Host("tx1", "", (), mac="02:00:00:00:00:11", ipv4="10.1.0.11", ipv6="2001:db8:1::11")
     asked = {"10.1.0.1": "10.1.0.11", "2001:db8:1::1": "2001:db8:1::11", "fe80::1": "fe80::ff:fe00:11"}
@@ -320,4 +333,4 @@ def test_one_rank_of_each_host_asks_and_the_last_answer_ends_the_waiting() -> No
 def test_a_host_that_was_lost_meanwhile_is_named(tmp_path: Path) -> None:
     _, made, read = planned(tmp_path, stream(""))
     with pytest.raises(PktswarmError, match=r"tx1: was lost before its gateway 10\.1\.0\.1 had"):
-        gateways.with_mac(made.legs[0], {host.name: host for host in read.hosts}, {})
+        gateways.with_macs(made.legs, {host.name: host for host in read.hosts}, {})
