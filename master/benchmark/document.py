@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NotRequired, TypedDict
+from typing import NotRequired
+
+from typing_extensions import TypedDict
 
 from pktswarm.master.benchmark.trial import Trial
 from pktswarm.master.cluster.dut import DutEntry
 
 
-class Document(TypedDict):
-    """The keys of every benchmark's document."""
+class Outcome(TypedDict):
+    """The keys of every document that has a page of its own."""
 
     format_version: int
     name: str
-    scenario_file: str
     status: int
     """The exit status."""
     problem: str
     """Why the benchmark ended early; empty: it did not."""
     dut: NotRequired[DutEntry]
+
+
+class Document(Outcome):
+    """The keys of every benchmark's document."""
+
+    scenario_file: str
 
 
 class TrialFields(TypedDict):

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pktswarm.master.benchmark.document import Document
+from pktswarm.master.benchmark.document import Outcome
 from pktswarm.master.cluster.dut import facts
 from pktswarm.master.files import replace_text
 from pktswarm.master.report.render import render
+from pktswarm.master.report.tabular import Section
 
 PAGE = "report.html"
+MOST_ROWS = 200
+"""Rows of a table in the page; the files of the folder have all."""
 Verdict = tuple[str, str]
 """Text, and the class of its style: good, bad, doubt."""
 
@@ -29,7 +32,7 @@ class Page:
     files: Sequence[tuple[str, str]]
     """Name and content of each file in the results folder."""
 
-    def html(self, folder: Path, document: Document, **own: object) -> str:
+    def html(self, folder: Path, document: Outcome, **own: object) -> str:
         """Render the page. `own`: the variables of this benchmark's template."""
         text, kind = self.verdict
         context = {
@@ -45,6 +48,10 @@ class Page:
             "files": self.files,
         }
         return render(self.template, {**context, **own})
+
+    def sections(self, folder: Path, document: Outcome, sections: Sequence[Section]) -> str:
+        """Render a page that consists of tables."""
+        return self.html(folder, document, sections=sections, shown=MOST_ROWS)
 
 
 def write(folder: Path, html: str) -> Path:

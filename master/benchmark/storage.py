@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from pktswarm.master.benchmark.document import Document, TrialFields
+from pktswarm.master.benchmark.document import Outcome, TrialFields
 from pktswarm.master.cluster.dut import DutEntry
 from pktswarm.master.files import new_folder, replace_text, write_csv
 
@@ -45,20 +45,21 @@ class History(Protocol):
 
 Benchmark = TypeVar("Benchmark", bound=History)
 About = TypeVar("About")
-Stored = TypeVar("Stored", bound=Document)
+Stored = TypeVar("Stored", bound=Outcome)
 
 
 class Storage(ABC, Generic[Benchmark, About, Stored]):
     """Writes a benchmark anew after each trial.
 
-    `about`: the part of the document that is known before the first; `dut`: the device.
+    `about`: the part of the document that is known before the first; `name`: begins the name of the folder, may be
+    empty; `dut`: the device.
     """
 
     kind: ClassVar[str]
     """The command: the end of the folder's name, and the name of the document."""
 
     def __init__(self, results: Path, name: str, about: About, dut: DutEntry | None = None) -> None:
-        self.path, self.about, self.dut = new_folder(results, f"{name}-{self.kind}"), about, dut
+        self.path, self.about, self.dut = new_folder(results, "-".join(filter(None, (name, self.kind)))), about, dut
 
     @property
     def runs(self) -> Path:

@@ -82,6 +82,11 @@ class Calibration:
         except PktswarmError as error:
             self.problem = str(error)
 
+    @property
+    def trials(self) -> list[Figure]:
+        """The results so far, for benchmark.storage."""
+        return self.figures
+
     def pairs(self) -> list[tuple[str, str]]:
         """Pair each transmitter with a receiver, and each receiver with a transmitter, on different nodes."""
         pairs: dict[tuple[str, str], None] = {}

@@ -1,31 +1,32 @@
-"""The document that `pktswarm calibrate --json` prints."""
+"""The document of a calibration: calibrate.json, which `pktswarm calibrate --json` prints."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NotRequired, TypedDict
 
+from pktswarm.master.benchmark.document import Outcome
 from pktswarm.master.calibrate.calibration import Calibration
-from pktswarm.master.cluster.dut import DutEntry
+
+FORMAT_VERSION = 1
 
 
-class CalibrationDocument(TypedDict):
+class CalibrationDocument(Outcome):
     capacity: str
     """Path of the capacity file."""
     results: str
     """Folder of the runs."""
-    status: int
-    problem: str
     wiring: str
     lacking: list[str]
     figures: list[dict[str, object]]
     """The fields of plan.capacity.Figure, as in the capacity file."""
-    dut: NotRequired[DutEntry]
+    hosts_file: str
 
 
-def document(calibration: Calibration, folder: Path, dut: DutEntry | None = None) -> CalibrationDocument:
+def document(calibration: Calibration, folder: Path, hosts: Path) -> CalibrationDocument:
     """The state of a calibration."""
-    made: CalibrationDocument = {
+    return {
+        "format_version": FORMAT_VERSION,
+        "name": hosts.stem,
         "capacity": str(calibration.capacity.path),
         "results": str(folder),
         "status": calibration.status,
@@ -33,7 +34,5 @@ def document(calibration: Calibration, folder: Path, dut: DutEntry | None = None
         "wiring": calibration.capacity.wiring,
         "lacking": calibration.lacking(),
         "figures": [figure.model_dump() for figure in calibration.figures],
+        "hosts_file": str(hosts),
     }
-    if dut is not None:
-        made["dut"] = dut
-    return made

@@ -15,7 +15,7 @@ from pktswarm.master.cli.report import attempt
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pktswarm.master.benchmark.document import Document
+    from pktswarm.master.benchmark.document import Outcome
     from pktswarm.master.benchmark.storage import History, Storage
 
     class Benchmark(History, Protocol):
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Trials = TypeVar("Trials", bound=Benchmark)
     About = TypeVar("About")
-    Stored = TypeVar("Stored", bound=Document)
+    Stored = TypeVar("Stored", bound=Outcome)
 
 
 def after_trial(

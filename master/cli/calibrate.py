@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,12 +22,13 @@ from pktswarm.master.cli.options import (
     examples,
 )
 from pktswarm.master.cli.quantity import time_option
+from pktswarm.master.cli.report import attempt
 from pktswarm.traffic.errors import BadInput
 
 if TYPE_CHECKING:
     from pktswarm.master.calibrate.calibration import Calibration
     from pktswarm.master.calibrate.options import Form
-    from pktswarm.master.cluster.dut import DutEntry
+    from pktswarm.master.calibrate.storage import Storage
 
 EXAMPLES = examples(
     "calibrate --quick",
@@ -84,8 +85,8 @@ def calibrate(
     from pktswarm.master.calibrate.calibration import Calibration
     from pktswarm.master.calibrate.runs import Runs
     from pktswarm.master.calibrate.show import line
+    from pktswarm.master.calibrate.storage import Storage
     from pktswarm.master.cluster import dut, inventory
-    from pktswarm.master.files import new_folder
     from pktswarm.master.plan import capacity
     from pktswarm.master.results import terminal
     from pktswarm.master.run.kept_ranks import KeptRanks
@@ -98,15 +99,17 @@ def calibrate(
     wiring = options_of.wiring(cluster)
     known = capacity.beside(hosts) or capacity.Capacity(capacity.path_of(hosts))
     enter_lab(hosts)
-    folder, console = new_folder(results, options_of.COMMAND), terminal.console(stderr=True)
+    storage = Storage(results, "", hosts, dut.entry(cluster.dut, labels))
+    folder, console = storage.path, terminal.console(stderr=True)
     console.print(f"wiring: {wiring}", markup=False, highlight=False)
 
     def on_figure(figure: capacity.Figure, before: bool) -> None:
         console.print(line(figure, before), markup=False, highlight=False)
+        storage.write(calibration)
 
     try:
         with KeptRanks() as kept:
-            runs = Runs(hosts, folder / "runs", form.precision / 2, patience, console, kept, labels)
+            runs = Runs(hosts, storage.runs, form.precision / 2, patience, console, kept, labels)
             calibration = Calibration(cluster, options, runs, replace(known, wiring=wiring), on_figure)
             calibration.run()
     finally:
@@ -114,7 +117,7 @@ def calibrate(
         for empty in (folder / "runs", folder):
             with contextlib.suppress(OSError):
                 empty.rmdir()
-    _print(calibration, folder, dut.entry(cluster.dut, labels), as_json)
+    _print(calibration, storage, as_json)
     raise typer.Exit(calibration.status)
 
 
@@ -128,12 +131,16 @@ def _form(quick: bool, full: bool, seconds: float | None) -> Form:
     return form if seconds is None else replace(form, trial_s=seconds)
 
 
-def _print(calibration: Calibration, folder: Path, dut: DutEntry | None, as_json: bool) -> None:
-    from pktswarm.master.calibrate.document import document
+def _print(calibration: Calibration, storage: Storage, as_json: bool) -> None:
+    """Store the results, print them and make the page."""
+    from pktswarm.master.calibrate import page
     from pktswarm.master.calibrate.show import print_results
     from pktswarm.master.results import terminal
 
+    storage.path.mkdir(exist_ok=True)
+    document = storage.write(calibration)
     if as_json:
-        print(json.dumps(document(calibration, folder, dut)))
+        print(json.dumps(document))
     else:
-        print_results(terminal.console(), calibration, folder)
+        print_results(terminal.console(), calibration, storage.path)
+    attempt("the report", lambda: print(f"report: {page.make(storage.path, document)}", file=sys.stderr))

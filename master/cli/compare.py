@@ -21,8 +21,8 @@ def compare(
         list[str],
         typer.Argument(
             metavar="A B…",
-            help="Results folders, each of a run or of a repeated run; join several folders of one side by commas: "
-            "A1,A2.",
+            help="Results folders, each of a run, a repeated run, a search or of another command; join several folders "
+            "of one side by commas: A1,A2.",
             show_default=False,
             autocompletion=complete.results,
         ),
@@ -42,20 +42,20 @@ def compare(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the figures of runs, and report which differences exceed the noise.
+    """Compare the figures of runs, or of two searches, calibrations, …, and report which differences exceed the noise.
 
     The noise is measured from repeated runs (`run --repeat`). Exit status: 0 compared; 1 worse, with --fail-on-worse;
     2 bad input.
     """
     from pktswarm.master.compare import storage
     from pktswarm.master.compare.comparison import Comparison
-    from pktswarm.master.compare.figures import figures_of
+    from pktswarm.master.compare.kinds import figures_of
     from pktswarm.master.compare.run_sets import sides as read
     from pktswarm.master.compare.show import print_comparison
     from pktswarm.master.results import terminal
 
-    deciding = figures_of(figure or [], fail_on_worse)
     first, *others = read(sides)
+    deciding = figures_of(first.kind, figure or [], fail_on_worse)
     comparison = Comparison(first, others)
     if fail_on_worse:
         comparison.check_noise()

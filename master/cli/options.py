@@ -44,6 +44,14 @@ ResultFolder = Annotated[
         autocompletion=complete.results,
     ),
 ]
+AnyResultFolder = Annotated[
+    Path,
+    typer.Argument(
+        help="Results folder of a run, search, rfc2544, y1564, calibrate, table, sessions, compare or upf probe.",
+        show_default=False,
+        autocompletion=complete.results,
+    ),
+]
 Hosts = Annotated[Path, typer.Option("--hosts", help="Inventory file.", autocompletion=complete.inventories)]
 Results = Annotated[Path, typer.Option("--results", help="Parent folder of the results folder.")]
 Patience = Annotated[

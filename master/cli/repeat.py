@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from pktswarm.master.cli import report
+from pktswarm.master.cli import pages, report
 from pktswarm.traffic.errors import EXIT_INCOMPLETE
 
 if TYPE_CHECKING:
@@ -56,13 +57,13 @@ def repeat(
 
     with KeptRanks() as kept:
         repeated.run(once, report_run)
-    _finish(repeated, as_json)
+    _finish(repeated, as_json, page)
     if junit is not None:
         report.junit_of([finished.outcome.document for finished in repeated.finished], junit)
     raise typer.Exit(repeated.status)
 
 
-def _finish(repeated: Repeated, as_json: bool) -> None:
+def _finish(repeated: Repeated, as_json: bool, page: bool) -> None:
     from pktswarm.master.compare.dispersion import spread
     from pktswarm.master.compare.run_sets import side
     from pktswarm.master.compare.show import print_repeated
@@ -73,3 +74,7 @@ def _finish(repeated: Repeated, as_json: bool) -> None:
         print(json.dumps({"results": str(repeated.path), **repeated.document(), "figures": figures}))
     else:
         print_repeated(terminal.console(), figures, repeated.problem, repeated.path)
+    if page:
+        report.attempt(
+            "the report", lambda: print(f"report: {pages.make('repeat', repeated.path, None)}", file=sys.stderr)
+        )

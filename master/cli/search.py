@@ -124,7 +124,8 @@ def search(
     from pktswarm.master.run.kept_ranks import KeptRanks
     from pktswarm.master.scenario import expectations
     from pktswarm.master.scenario import scenario as scenarios
-    from pktswarm.master.search import goals
+    from pktswarm.master.search import goals, page
+    from pktswarm.master.search.document import about
     from pktswarm.master.search.engine import Search
     from pktswarm.master.search.show import print_results, trial_line
     from pktswarm.master.search.storage import Storage
@@ -139,7 +140,7 @@ def search(
     bounds = goals.bounds(scenario, options, load.own_pps, load.least_pps)
     load.check_lasting(max(duration, confirm or 0.0))
     options = replace(options, longest_confirm_s=load.lasts_s())
-    storage = Storage(results, read.name, load.about(), dut.entry(cluster.dut, labels))
+    storage = Storage(results, read.name, about(load, hosts, expect or []), dut.entry(cluster.dut, labels))
     console = terminal.console(stderr=True)
     allow = Allow(any_address, control_interface)
     tolerance = Tolerance(options.precision, losses=options.losses, limits=limits)
@@ -147,4 +148,4 @@ def search(
         runs = Runs(load, hosts, storage.runs, tolerance, patience, console, allow, kept, labels)
         running = Search(options, *bounds, runs.measure, benchmark.after_trial(console, trial_line, storage))
         ended = benchmark.conduct(running, storage, lambda: runs.check(bounds, options.first_trial_s))
-    benchmark.finish(storage.path, ended, as_json, print_results)
+    benchmark.finish(storage.path, ended, as_json, print_results, page.make)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -26,13 +27,15 @@ from pktswarm.master.cli.options import (
     examples,
     shipped_or_file,
 )
-from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput, PktswarmError
+from pktswarm.master.cli.report import attempt
+from pktswarm.traffic.errors import BadInput, PktswarmError
 
 if TYPE_CHECKING:
     from pktswarm.master.cluster.dut import DutEntry
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results.folder import Outcome
     from pktswarm.master.run.kept_ranks import KeptRanks
+    from pktswarm.master.tables.document import TableDocument
 
 EXAMPLES = examples("table netspec", "table configs/tables/ericload-5.1.yaml --seconds 60")
 PIPED_WIDTH = 160
@@ -46,9 +49,6 @@ class Device:
 
     labels: dict[str, str]
     entry: DutEntry | None
-
-    def document(self) -> dict[str, object]:
-        return {} if self.entry is None else {"dut": self.entry}
 
 
 Execute = Callable[[Path], "tuple[Outcome, Path]"]
@@ -137,7 +137,7 @@ def _family(
     device: Device,
     as_json: bool,
 ) -> None:
-    from pktswarm.master.tables import failure_table
+    from pktswarm.master.tables import document
     from pktswarm.master.tables import family as families
 
     family = families.load(path)
@@ -152,16 +152,7 @@ def _family(
     for point in work.run():
         points.append(point)
         _progress(len(points), len(work.points), ", ".join(point["labels"]), point["problem"])
-    problems = [f"{', '.join(point['labels'])}: {point['problem']}" for point in points if point["problem"]]
-    document = {**work.document(), "points": points, "problems": problems}
-    captions = [family.title, *([f"in brackets: {family.reference.source}"] if family.reference else [])]
-    if less := families.not_sent(points):
-        captions.append(less)
-    tables = families.tables(family, points)
-    if family.failures:
-        document["failures"] = failure_table.rows(family, points)
-        tables.append(failure_table.table(family, points))
-    _finish(document | device.document(), folder / f"{family.table}.json", tables, captions, problems, as_json)
+    _finish(folder, document.of_family(str(path), work, points, device.entry), as_json)
 
 
 def _netspec(
@@ -176,7 +167,7 @@ def _netspec(
 ) -> None:
     """Measure NetSpec's target flows against background traffic, in six sets (Lee 1998, figures 5 to 9)."""
     from pktswarm.master.cluster.inventory import load
-    from pktswarm.master.tables import netspec
+    from pktswarm.master.tables import document, netspec
 
     wanted = netspec.FULL_S if full else seconds or netspec.SECONDS
     backgrounds = _backgrounds(background, tuple(netspec.CONFIGS))
@@ -186,20 +177,7 @@ def _netspec(
         measured.append(point)
         label = f"{point.set}, background {point.background_mbps} Mbit/s, {point.target}"
         _progress(len(measured), total, label, point.problem)
-    problems = [
-        f"{point.set}, background {point.background_mbps} Mbit/s, {point.target}: {point.problem}"
-        for point in measured
-        if point.problem
-    ]
-    document = {
-        "seconds": wanted,
-        "bottleneck": work.inventory.variables.get("pktswarm_bottleneck"),
-        "points": [asdict(point) for point in measured],
-        "figures": netspec.figures(measured),
-        "problems": problems,
-        **device.document(),
-    }
-    _finish(document, out / "netspec.json", netspec.tables(measured), netspec.captions(), problems, as_json)
+    _finish(out, document.of_netspec(work, measured, device.entry), as_json)
 
 
 def _backgrounds(text: str, known: tuple[int, ...]) -> tuple[int, ...]:
@@ -223,15 +201,17 @@ def _progress(number: int, total: int, label: str, problem: str) -> None:
     Console(stderr=True).print(line, markup=False, highlight=False)
 
 
-def _finish(
-    document: dict[str, Any], file: Path, tables: list[Table], captions: list[str], problems: list[str], as_json: bool
-) -> None:
-    file.write_text(json.dumps(document, indent=2) + "\n")
+def _finish(folder: Path, results: TableDocument, as_json: bool) -> NoReturn:
+    """Store the document, print it and make the page."""
+    from pktswarm.master.tables import document, page
+
+    (folder / f"{results['name']}.json").write_text(json.dumps(results, indent=2) + "\n")
     if as_json:
-        print(json.dumps(document))
+        print(json.dumps(results))
     else:
-        _print(tables, captions, problems, file.parent)
-    raise typer.Exit(EXIT_INCOMPLETE if problems else EXIT_AS_EXPECTED)
+        _print(document.tables(results), document.captions(results), results["problems"], folder)
+    attempt("the report", lambda: print(f"report: {page.make(folder, results)}", file=sys.stderr))
+    raise typer.Exit(results["status"])
 
 
 def _print(tables: list[Table], captions: list[str], problems: list[str], out: Path) -> None:

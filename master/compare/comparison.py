@@ -15,7 +15,8 @@ from pktswarm.master.compare.document import (
     SideDocument,
     SideSettingDifference,
 )
-from pktswarm.master.compare.figures import FIGURES, Figure
+from pktswarm.master.compare.figures import Figure
+from pktswarm.master.compare.kinds import FIGURES
 from pktswarm.master.compare.run_sets import Compared, Side
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
 
@@ -91,6 +92,11 @@ class Comparison:
         return self._beside(environment_diff.devices)
 
     @property
+    def without_nodes(self) -> list[str]:
+        """The letters of the sides whose nodes are unknown: the folder has no run."""
+        return [side.letter for side in self.sides if not side.runs[0].environment]
+
+    @property
     def not_described(self) -> list[str]:
         """The letters of the sides of whose device nothing is known."""
         return [side.letter for side in self.sides if not environment_diff.is_described(side.runs[0])]
@@ -117,6 +123,7 @@ class Comparison:
     def document(self) -> ComparisonDocument:
         return {
             "format_version": FORMAT_VERSION,
+            "kind": self.first.kind,
             "confidence": self.confidence,
             "noise_is_known": self.noise_is_known,
             "sides": [_side(side) for side in self.sides],
@@ -164,7 +171,7 @@ def _run(run: Compared) -> RunSummary:
     return {
         "folder": str(run.path),
         "status": document.get("status"),
-        "reason": document.get("reason"),
+        "reason": run.reason,
         "start_utc": document.get("start_utc"),
     }
 

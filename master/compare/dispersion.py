@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pktswarm.master.compare.comparison import figure_of, subjects_of
 from pktswarm.master.compare.document import Dispersion
-from pktswarm.master.compare.figures import FIGURES
+from pktswarm.master.compare.kinds import FIGURES
 from pktswarm.master.compare.run_sets import Side
 
 

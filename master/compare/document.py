@@ -45,6 +45,8 @@ class ComparisonDocument(TypedDict):
     """compare.json. `differences`: fields of master.compare.comparison.Difference."""
 
     format_version: int
+    kind: str
+    """The kind of the compared results: run, search, …"""
     confidence: float
     noise_is_known: bool
     sides: list[SideDocument]

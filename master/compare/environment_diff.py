@@ -10,17 +10,19 @@ from pktswarm.master.compare.run_sets import Compared, Side
 from pktswarm.traffic.typed_json import Json
 
 NOTHING, THERE = "–", "there"
+OPTIONS = ("asked", "streams", "medium_l1_bps", "form", "seconds", "wiring", "hold_s", "expect")
+"""Keys of documents beside a run's that say what was measured."""
 NODE = ("kernel", "machine", "cpus", "python", "pktswarm")
 INTERFACE = ("name", "driver", "speed_mbps")
 
 
 def scenarios(first: Compared, other: Compared) -> list[SettingDifference]:
-    return _differences(_settings(first.document), _settings(other.document))
+    return _differences(_settings(first), _settings(other))
 
 
 def nodes(first: Compared, other: Compared) -> list[SettingDifference]:
     """Compares hosts with their roles, kernels, drivers and versions, and the engine of each stream."""
-    return _differences(_nodes(first.document), _nodes(other.document))
+    return _differences(_nodes(first.environment), _nodes(other.environment))
 
 
 def devices(first: Compared, other: Compared) -> list[SettingDifference]:
@@ -48,8 +50,11 @@ def within(side: Side) -> list[str]:
     return lines
 
 
-def _settings(document: Json) -> Json:
-    return dict(_flat("", document.get("scenario", {})))
+def _settings(run: Compared) -> Json:
+    """Returns the scenario of a run; of another command its options, and the scenario of its first run."""
+    found = dict(_flat("", run.environment.get("scenario", {})))
+    options = [pair for name in OPTIONS for pair in _flat(name, run.document.get(name))]
+    return found | {key: value for key, value in options if value is not None}
 
 
 def _nodes(document: Json) -> Json:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from pktswarm.master.compare.noise import Value
 from pktswarm.master.scenario.expectations import METRICS
-from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.typed_json import Json
 
 Rows = list[Json]
@@ -45,12 +44,15 @@ class Measured:
 
 def measured(document: Json) -> dict[str, Measured]:
     """Returns the figures of each subject of run.json: stream, direction of connections, group, TOTAL."""
-    found = {}
-    for subject, (rows, figures) in _subjects(document).items():
-        values = {figure.key: value for figure in figures if (value := figure.of(rows)) is not None}
-        bounds = (_number(row.get(name)) or 0 for row in rows for name in ("latency_bound_ns", "delay_bound_ns"))
-        found[subject] = Measured(values, max(bounds, default=0))
-    return found
+    return {subject: measured_of(rows, figures) for subject, (rows, figures) in _subjects(document).items()}
+
+
+def measured_of(rows: Rows, figures: Iterable[Figure]) -> Measured:
+    """Returns the figures of one subject."""
+    values = {figure.key: value for figure in figures if (value := figure.of(rows)) is not None}
+    names = ("latency_bound_ns", "delay_bound_ns", "bound_ns")
+    bounds = (_number(row.get(name)) or 0 for row in rows for name in names)
+    return Measured(values, max(bounds, default=0))
 
 
 def _subjects(document: Json) -> dict[str, tuple[Rows, tuple[Figure, ...]]]:
@@ -90,7 +92,7 @@ def _known(rows: Rows, name: str) -> list[float] | None:
     return values if values and len(values) == len(rows) else None
 
 
-def _folded(name: str, fold: Callable[[Iterable[float]], float]) -> Callable[[Rows], Value | None]:
+def folded(name: str, fold: Callable[[Iterable[float]], float]) -> Callable[[Rows], Value | None]:
     def of(rows: Rows) -> Value | None:
         values = _known(rows, name)
         return None if values is None else Value(fold(values))
@@ -136,13 +138,13 @@ def _latency(point: str, title: str, of: Callable[[Rows], Value | None]) -> Figu
 
 def _longest(point: str, title: str) -> Figure:
     """A latency of the flow with the longest: percentiles of several flows cannot be combined."""
-    return _latency(point, title, _folded(f"latency_{point}_ns", max))
+    return _latency(point, title, folded(f"latency_{point}_ns", max))
 
 
 STREAM = (
-    Figure("intended_packets", "intended, packets", "count", _folded("intended_packets", sum)),
-    Figure("sent_packets", "sent, packets", "count", _folded("sent_packets", sum), derived=True),
-    Figure("received_packets", "received, packets", "count", _folded("received_packets", sum), derived=True),
+    Figure("intended_packets", "intended, packets", "count", folded("intended_packets", sum)),
+    Figure("sent_packets", "sent, packets", "count", folded("sent_packets", sum), derived=True),
+    Figure("received_packets", "received, packets", "count", folded("received_packets", sum), derived=True),
     Figure("lost_packets", "lost, packets", "count", _count("lost_packets"), derived=True),
     Figure("loss_ratio", "lost, % of sent", "ratio", _share("lost_packets", "sent_packets"), worse=1),
     Figure("sent_ratio", "sent, % of intended", "ratio", _share("sent_packets", "intended_packets", events=False)),
@@ -159,52 +161,32 @@ STREAM = (
         1,
     ),
     Figure("late_ratio", "sent late, % of sent", "ratio", _share("late_packets", "sent_packets")),
-    Figure("sent_pps", "sent, packets/s", "pps", _folded("sent_pps", sum), resolution=0.1),
-    Figure("received_pps", "received, packets/s", "pps", _folded("received_pps", sum), worse=-1, resolution=0.1),
-    Figure("sent_bps", "sent, Mbit/s", "bps", _folded("sent_bps", sum), resolution=0.1, derived=True),
-    Figure("received_bps", "received, Mbit/s", "bps", _folded("received_bps", sum), -1, resolution=0.1, derived=True),
-    _latency("min", "minimum", _folded("latency_min_ns", min)),
+    Figure("sent_pps", "sent, packets/s", "pps", folded("sent_pps", sum), resolution=0.1),
+    Figure("received_pps", "received, packets/s", "pps", folded("received_pps", sum), worse=-1, resolution=0.1),
+    Figure("sent_bps", "sent, Mbit/s", "bps", folded("sent_bps", sum), resolution=0.1, derived=True),
+    Figure("received_bps", "received, Mbit/s", "bps", folded("received_bps", sum), -1, resolution=0.1, derived=True),
+    _latency("min", "minimum", folded("latency_min_ns", min)),
     _latency("mean", "mean", _mean("latency_mean_ns", "received_packets")),
     _longest("p50", "median"),
     _longest("p90", "90 %"),
     _longest("p99", "99 %"),
     _longest("p999", "99.9 %"),
     _longest("max", "maximum"),
-    Figure("jitter_sd_ns", "jitter (sd), µs", "ns", _folded("jitter_sd_ns", max), worse=1, resolution=1.0),
-    Figure("jitter_rfc3550_ns", "jitter (RFC 3550), µs", "ns", _folded("jitter_rfc3550_ns", max), 1, resolution=1.0),
+    Figure("jitter_sd_ns", "jitter (sd), µs", "ns", folded("jitter_sd_ns", max), worse=1, resolution=1.0),
+    Figure("jitter_rfc3550_ns", "jitter (RFC 3550), µs", "ns", folded("jitter_rfc3550_ns", max), 1, resolution=1.0),
 )
 CONNECTION = (
-    Figure("sent_blocks", "sent, blocks", "count", _folded("sent_blocks", sum), derived=True),
-    Figure("received_blocks", "received, blocks", "count", _folded("received_blocks", sum), derived=True),
-    Figure("goodput_bps", "goodput, Mbit/s", "bps", _folded("goodput_bps", sum), worse=-1, resolution=1.0),
+    Figure("sent_blocks", "sent, blocks", "count", folded("sent_blocks", sum), derived=True),
+    Figure("received_blocks", "received, blocks", "count", folded("received_blocks", sum), derived=True),
+    Figure("goodput_bps", "goodput, Mbit/s", "bps", folded("goodput_bps", sum), worse=-1, resolution=1.0),
     Figure("lost_datagrams_ratio", "lost, % of datagrams", "ratio", _share("lost_datagrams", "sent_datagrams"), 1),
     Figure("retransmitted_segments", "retransmitted, segments", "count", _count("retransmitted_segments"), worse=1),
-    Figure("rtt_mean_ns", "mean round trip, µs", "ns", _folded("rtt_mean_ns", max), worse=1, resolution=1.0),
-    Figure("delay_mean_ns", "mean delay, µs", "ns", _folded("delay_mean_ns", max), 1, resolution=1.0, clocked=True),
-    Figure("jitter_sd_ns", "jitter (sd), µs", "ns", _folded("jitter_sd_ns", max), worse=1, resolution=1.0),
+    Figure("rtt_mean_ns", "mean round trip, µs", "ns", folded("rtt_mean_ns", max), worse=1, resolution=1.0),
+    Figure("delay_mean_ns", "mean delay, µs", "ns", folded("delay_mean_ns", max), 1, resolution=1.0, clocked=True),
+    Figure("jitter_sd_ns", "jitter (sd), µs", "ns", folded("jitter_sd_ns", max), worse=1, resolution=1.0),
 )
 NAMED = {"loss": "loss_ratio"} | {
     key: metric.column.replace("_packets", "_ratio") if metric.of else metric.column for key, metric in METRICS.items()
 }
 """Key of an expectation (master.scenario.expectations) → figure."""
 FIGURES = {figure.key: figure for figure in (*STREAM, *CONNECTION)}
-
-
-def figures_of(keys: Iterable[str], used: bool) -> list[str]:
-    """Returns the figures of `--figure`. BadInput for an unknown one, and one without better and worse values."""
-    found = []
-    for key in keys:
-        figure = FIGURES.get(NAMED.get(key, ""))
-        if figure is None or not figure.worse:
-            known = [name for name, column in NAMED.items() if column in FIGURES and FIGURES[column].worse]
-            raise BadInput("compare", "not a figure", key="--figure", value=key, allowed=", ".join(known))
-        if not used:
-            raise BadInput(
-                "compare",
-                "no effect without --fail-on-worse",
-                key="--figure",
-                value=key,
-                allowed="with --fail-on-worse",
-            )
-        found.append(figure.key)
-    return found

@@ -8,6 +8,7 @@ from typing import TypedDict
 from pktswarm.master.compare import wording
 from pktswarm.master.compare.comparison import Comparison, Difference
 from pktswarm.master.compare.show import cautions
+from pktswarm.master.report.kinds import RUN
 from pktswarm.master.report.render import render
 
 MOST_ROWS = 400
@@ -46,6 +47,8 @@ def _context(comparison: Comparison) -> dict[str, object]:
         "document": document,
         "verdict": wording.verdict(comparison),
         "kind": _kind(comparison),
+        "nodes": wording.nodes(comparison),
+        "settings": "scenarios" if comparison.first.kind == RUN else "options",
         "device": wording.device(comparison),
         "explanation": wording.explanation(comparison),
         "cautions": cautions(comparison, document),

@@ -7,37 +7,43 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import cast
 
-from pktswarm.master.compare.figures import Measured, measured
+from pktswarm.master.compare.figures import Measured
+from pktswarm.master.compare.kinds import KINDS, measured
 from pktswarm.master.report.folder import REPEATED, read
+from pktswarm.master.report.kinds import REPEAT, document_of, kind_of
+from pktswarm.master.report.kinds import RUN as RUN_KIND
 from pktswarm.master.results.read_document import RUN
-from pktswarm.master.run.repeat import FORMAT_VERSION
+from pktswarm.master.run.repeat import FORMAT_VERSION, RepeatedDocument
 from pktswarm.traffic.errors import EXIT_INCOMPLETE, BadInput
 from pktswarm.traffic.typed_json import Json
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-ALLOWED = f"a run's folder with {RUN}, or one with {REPEATED}"
-
-
-class RepeatedRun(TypedDict):
-    folder: str
-
-
-class RepeatedDocument(TypedDict):
-    """repeat.json, as far as it is read here."""
-
-    asked_runs: int
-    problem: str
-    runs: list[RepeatedRun]
+ALLOWED = f"a run's folder with {RUN}, one with {REPEATED}, or one of {', '.join(KINDS)}"
 
 
 @dataclass
 class Compared:
-    """One run. `document`: run.json."""
+    """One run, or the results of another command. `document`: run.json, search.json, …"""
 
     path: Path
     document: Json
+    kind: str = RUN_KIND
+
+    @property
+    def reason(self) -> str:
+        return str(self.document.get("reason") or self.document.get("problem") or "")
+
+    @cached_property
+    def environment(self) -> Json:
+        """run.json with the nodes: of another command than `run`, that of the first run in the folder; empty: none."""
+        if self.kind == RUN_KIND:
+            return self.document
+        for folder in sorted((self.path / "runs").glob("*")):
+            if (folder / RUN).is_file():
+                return cast(Json, read(folder).document)
+        return {}
 
     @property
     def whole(self) -> bool:
@@ -46,7 +52,7 @@ class Compared:
 
     @cached_property
     def figures(self) -> dict[str, Measured]:
-        return measured(self.document)
+        return measured(self.kind, self.document)
 
 
 @dataclass
@@ -56,6 +62,7 @@ class Side:
     letter: str
     name: str
     runs: list[Compared]
+    kind: str = RUN_KIND
     left_out: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     """Reasons why the compared runs are incomplete, if there is no complete one."""
@@ -66,7 +73,13 @@ def sides(words: list[str]) -> list[Side]:
     if not 2 <= len(words) <= len(LETTERS):
         allowed = f"2 to {len(LETTERS)} folders"
         raise BadInput("compare", "nothing to compare", key="SIDE", value=" ".join(words), allowed=allowed)
-    return [side(letter, word) for letter, word in zip(LETTERS, words, strict=False)]
+    made = [side(letter, word) for letter, word in zip(LETTERS, words, strict=False)]
+    first = made[0]
+    for other in made[1:]:
+        if other.kind != first.kind:
+            problem = f"{first.name} is a {first.kind} and {other.name} a {other.kind}"
+            raise BadInput("compare", problem, key="SIDE", value=other.name, allowed="results of one command")
+    return made
 
 
 def side(letter: str, word: str) -> Side:
@@ -81,12 +94,15 @@ def side(letter: str, word: str) -> Side:
         raise BadInput("compare", "a run is given twice on one side", key="SIDE", value=str(twice[0]))
     others = len(paths) - 1
     name = paths[0].resolve().name + (f" and {others} more" if others else "")
-    return _whole_first(Side(letter, name, found, left_out))
+    if other := [run for run in found if run.kind != found[0].kind]:
+        problem = f"{found[0].path.name} is a {found[0].kind} and {other[0].path.name} a {other[0].kind}"
+        raise BadInput("compare", problem, key="SIDE", value=str(other[0].path), allowed="results of one command")
+    return _whole_first(Side(letter, name, found, found[0].kind, left_out))
 
 
 def _whole_first(made: Side) -> Side:
     """Leaves incomplete runs out if there is a complete one."""
-    incomplete = [f"{run.path.name}: {run.document.get('reason', 'incomplete')}" for run in made.runs if not run.whole]
+    incomplete = [f"{run.path.name}: {run.reason or 'incomplete'}" for run in made.runs if not run.whole]
     if any(run.whole for run in made.runs):
         made.runs = [run for run in made.runs if run.whole]
         made.left_out += incomplete
@@ -97,8 +113,13 @@ def _whole_first(made: Side) -> Side:
 
 def _of_folder(path: Path) -> tuple[list[Compared], list[str]]:
     """Returns the runs of a folder, and a line on runs that are missing."""
-    if not (path / REPEATED).is_file():
+    kind = kind_of(path)
+    if kind in KINDS:
+        return [Compared(path, document_of(path, kind), kind)], []
+    if kind == RUN_KIND:
         return [_run(path)], []
+    if kind != REPEAT:
+        raise BadInput(path, f"the results of {kind} have no figures to compare", allowed=ALLOWED)
     document = _repeated(path / REPEATED)
     runs = [_run(path / run["folder"]) for run in document["runs"]]
     if not runs:

@@ -12,7 +12,7 @@ from rich.table import Table
 from pktswarm.master.compare import wording
 from pktswarm.master.compare.comparison import BEYOND, Comparison, Difference
 from pktswarm.master.compare.document import ComparisonDocument, Dispersion
-from pktswarm.master.compare.figures import FIGURES
+from pktswarm.master.compare.kinds import FIGURES
 
 MOST_SUBJECTS = 12
 """Maximum streams of a table, those that differ by more than the noise first; compare.csv has all."""
@@ -96,7 +96,8 @@ def _print_settings(console: Console, document: ComparisonDocument) -> None:
             console.print(f"{part}: {more} more differences in compare.json", style="yellow")
 
 
-def print_repeated(console: Console, figures: list[Dispersion], problem: str, folder: Path) -> None:
+def dispersion_table(figures: list[Dispersion]) -> Table:
+    """A row for each figure that is not 0 in every run."""
     made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     made.add_column("stream")
     made.add_column("figure", no_wrap=True)
@@ -110,7 +111,11 @@ def print_repeated(console: Console, figures: list[Dispersion], problem: str, fo
         values = (row["mean"], row["sd"], row["least"], row["most"])
         made.add_row(name, FIGURES[row["figure"]].title, *(wording.number(row["unit"], value) for value in values))
         subject = row["subject"]
-    console.print(made)
+    return made
+
+
+def print_repeated(console: Console, figures: list[Dispersion], problem: str, folder: Path) -> None:
+    console.print(dispersion_table(figures))
     runs = max((row["runs"] for row in figures), default=0)
     console.print(f"[dim]{runs} complete runs; sd: standard deviation of a run[/]", highlight=False)
     if problem:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pktswarm.master.compare.comparison import Comparison, Difference
 from pktswarm.master.compare.document import FigureRow
-from pktswarm.master.compare.figures import FIGURES
+from pktswarm.master.compare.kinds import FIGURES
 from pktswarm.master.files import new_folder, replace_text, write_csv
 from pktswarm.traffic.errors import BadInput
 

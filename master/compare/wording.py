@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pktswarm.master.compare.comparison import BEYOND, Comparison, Difference
-from pktswarm.master.compare.figures import FIGURES
+from pktswarm.master.compare.kinds import FIGURES
 from pktswarm.master.compare.noise import ENOUGH_RUNS, LEAST_RUNS
 from pktswarm.master.compare.run_sets import Side
 from pktswarm.master.report.formatting import NOT_MEASURED
 
-SCALES = {"count": 1.0, "ratio": 0.01, "pps": 1.0, "bps": 1e6, "ns": 1e3}
+SCALES = {"count": 1.0, "ratio": 0.01, "pps": 1.0, "bps": 1e6, "ns": 1e3, "number": 1.0}
 """Unit → unit of display, as in the figures' titles."""
-DIGITS = {"count": 1, "ratio": 2, "pps": 1, "bps": 3, "ns": 1}
+DIGITS = {"count": 1, "ratio": 2, "pps": 1, "bps": 3, "ns": 1, "number": 3}
 MOST_LINES = 12
 MANY = 10.0
 
@@ -74,6 +74,13 @@ def device(comparison: Comparison) -> str:
         f"Whether the devices under test differ is unknown: nothing is known of the device of "
         f"{' and '.join(comparison.not_described)}. Describe it by pktswarm_dut in the inventory, or by --label."
     )
+
+
+def nodes(comparison: Comparison) -> str:
+    """Returns a line on the nodes where nothing differs between them."""
+    if not comparison.without_nodes:
+        return "Nodes, versions and engines are the same."
+    return f"Nodes, versions and engines are unknown of {' and '.join(comparison.without_nodes)}: no run is kept there."
 
 
 def _of_figures(comparison: Comparison) -> str:

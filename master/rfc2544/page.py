@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import matplotlib
 from matplotlib.ticker import NullLocator
@@ -12,7 +12,13 @@ from matplotlib.ticker import NullLocator
 from pktswarm.master.benchmark.page import Page, write
 from pktswarm.master.report import formatting
 from pktswarm.master.report.plots import LINES, STYLE, Plot, line_style, new_axes, svg_of
-from pktswarm.master.rfc2544.document import BenchmarkDocument, SizeFields
+from pktswarm.master.rfc2544.document import (
+    BenchmarkDocument,
+    LatencyFields,
+    LatencyTrial,
+    SizeFields,
+    ThroughputFields,
+)
 from pktswarm.master.rfc2544.formulas import LOADS_PERCENT
 from pktswarm.master.rfc2544.show import burst, cells, lost_packets, remarks
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
@@ -42,7 +48,8 @@ def make(folder: Path, document: BenchmarkDocument) -> Path:
 
 
 def html(folder: Path, document: BenchmarkDocument) -> str:
-    sizes, tests = document["sizes"], document["asked"]["tests"]
+    sizes, tests = [_completed(size) for size in document["sizes"]], document["asked"]["tests"]
+    document = {**document, "sizes": sizes}
     page = Page(
         template="rfc2544.html",
         title="RFC 2544 benchmarks",
@@ -65,6 +72,17 @@ def html(folder: Path, document: BenchmarkDocument) -> str:
         burst=burst,
         milliseconds=lambda seconds: f"{1e3 * seconds:,.3f}",
     )
+
+
+def _completed(size: SizeFields) -> SizeFields:
+    """With the fields that documents of earlier versions lack."""
+    throughput, latency = size["throughput"], size["latency"]
+    if throughput is not None:
+        throughput = cast(ThroughputFields, {**dict.fromkeys(ThroughputFields.__annotations__), **throughput})
+    if latency is not None:
+        each = [{**dict.fromkeys(LatencyTrial.__annotations__), **trial} for trial in latency["each"]]
+        latency = cast(LatencyFields, {**latency, "each": each})
+    return {**size, "throughput": throughput, "latency": latency}
 
 
 def command(document: BenchmarkDocument) -> str:

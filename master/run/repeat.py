@@ -6,7 +6,9 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
+from pktswarm.master.cluster.dut import DutEntry
 from pktswarm.master.files import new_folder, replace_text
 from pktswarm.master.report.folder import REPEATED
 from pktswarm.master.run.run import Finished
@@ -16,6 +18,25 @@ FORMAT_VERSION = 1
 RUNS = "runs"
 UNFINISHED = "interrupted"
 """The problem in repeat.json until the last run has ended."""
+
+
+class RepeatedRun(TypedDict):
+    folder: str
+    status: int
+    reason: str
+
+
+class RepeatedDocument(TypedDict):
+    """repeat.json."""
+
+    format_version: int
+    name: str
+    status: int
+    problem: str
+    asked_runs: int
+    runs: list[RepeatedRun]
+    dut: NotRequired[DutEntry]
+    """Not in the file: a page takes it from the first run."""
 
 
 class Repeated:
@@ -60,7 +81,7 @@ class Repeated:
             return EXIT_INCOMPLETE
         return max((run.outcome.status for run in self.finished), default=EXIT_AS_EXPECTED)
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> RepeatedDocument:
         return {
             "format_version": FORMAT_VERSION,
             "name": self.name,

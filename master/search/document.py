@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from pathlib import Path
+from typing import NotRequired, TypedDict
 
 from pktswarm.master.benchmark.document import Document, TrialFields, trial_fields
-from pktswarm.master.benchmark.load import About
+from pktswarm.master.benchmark.load import About, Load
 from pktswarm.master.search.engine import Search
 
 FORMAT_VERSION = 1
+
+
+class SearchAbout(About):
+    """The part that is known before the first trial. Documents of earlier versions have only About."""
+
+    hosts_file: NotRequired[str]
+    expect: NotRequired[list[str]]
+    """`--expect` of the command."""
 
 
 class OptionFields(TypedDict):
@@ -46,9 +55,16 @@ class SearchDocument(Document):
     asked: OptionFields
     goals: list[GoalFields]
     trials: list[SearchTrial]
+    hosts_file: NotRequired[str]
+    expect: NotRequired[list[str]]
 
 
-def document(search: Search, about: About) -> SearchDocument:
+def about(load: Load, hosts: Path, expect: list[str]) -> SearchAbout:
+    """The part that is known before the first trial."""
+    return {**load.about(), "hosts_file": str(hosts), "expect": expect}
+
+
+def document(search: Search, about: SearchAbout) -> SearchDocument:
     """The state of a search."""
     return {
         "format_version": FORMAT_VERSION,

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pktswarm.master.benchmark import storage
-from pktswarm.master.benchmark.load import About
 from pktswarm.master.benchmark.storage import TRIAL_COLUMNS, Row, Table, trial_row
-from pktswarm.master.search.document import SearchDocument, document
+from pktswarm.master.search.document import SearchAbout, SearchDocument, document
 from pktswarm.master.search.engine import Search
 
 
-class Storage(storage.Storage[Search, About, SearchDocument]):
+class Storage(storage.Storage[Search, SearchAbout, SearchDocument]):
     kind = "search"
 
     def document(self, benchmark: Search) -> SearchDocument:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from pktswarm.master.upf.document import GroupResult, N4Document, RequestCounts, SessionRow
 from pktswarm.master.upf.operations import Operation
@@ -71,12 +71,17 @@ def write_users(file: Path, sessions: Sessions) -> None:
         writer.writerows(rows)
 
 
-def print_tables(console: Console, document: N4Document) -> None:
+def group_table(document: N4Document) -> Table:
+    """A row for each group of sessions."""
     groups = Table("group", "sessions", "users", "uplink to", "downlink to", "usage up / down, bytes", box=box.SIMPLE)
     for group in document["groups"]:
         states = ", ".join(f"{count} {name}" for name, count in group["states"].items())
         groups.add_row(group["name"], states, *(_span(group, of) for of in (_ue, _uplink, _downlink)), _usage(group))
-    console.print(groups)
+    return groups
+
+
+def operation_table(document: N4Document) -> Table:
+    """A row for each kind of request."""
     columns = (
         "procedure",
         "requests",
@@ -88,15 +93,25 @@ def print_tables(console: Console, document: N4Document) -> None:
         "p99, ms",
         "maximum, ms",
     )
-    table = Table(*columns, box=box.SIMPLE)
+    table = Table(columns[0], *(Column(name, justify="right") for name in columns[1:]), box=box.SIMPLE)
     for name, counts in document["operations"].items():
         numbers = [counts["requested"], counts["accepted"], counts["failed"], counts["repeated"], counts["per_s"]]
         milliseconds = ["" if value is None else f"{value / 1e6:.3f}" for value in _times(counts)]
         table.add_row(name, *("" if value is None else f"{value:,.0f}" for value in numbers), *milliseconds)
-    console.print(table)
-    for counts in document["operations"].values():
-        for reason, count in counts["failures"].items():
-            console.print(f"{count} x {reason}", style="yellow", markup=False)
+    return table
+
+
+def failures(document: N4Document) -> list[str]:
+    """A line for each reason of failed requests."""
+    operations = document.get("operations", {}).values()
+    return [f"{count} x {reason}" for counts in operations for reason, count in counts["failures"].items()]
+
+
+def print_tables(console: Console, document: N4Document) -> None:
+    console.print(group_table(document))
+    console.print(operation_table(document))
+    for line in failures(document):
+        console.print(line, style="yellow", markup=False)
     for event in document["events"]:
         style = "red" if event["kind"] in TROUBLE else None
         console.print(f"{event['kind']}: {event['words']}", style=style, markup=False, highlight=False)

@@ -668,6 +668,8 @@ def test_ctrl_c_deletes_what_was_established(tmp_path: Path) -> None:
         "60",
         "--users",
         str(users),
+        "--results",
+        str(tmp_path / "results"),
     ]
     with peer() as upf, subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         wait_until(lambda: users.exists() or process.poll() is not None)
@@ -676,6 +678,7 @@ def test_ctrl_c_deletes_what_was_established(tmp_path: Path) -> None:
         assert (process.returncode, words) == (3, "pktswarm: interrupted\n")
         assert upf.saw["seen"] == {"5": 1, "1": 1, "50": 5, "54": 5, "9": 1}
         assert upf.saw["sessions"] == {}
+    assert list((tmp_path / "results").iterdir()) == []
 
 
 def test_the_command_line(tmp_path: Path) -> None:
@@ -688,11 +691,17 @@ def test_the_command_line(tmp_path: Path) -> None:
         **PATIENT,
     }
     config.write_text(json.dumps({"upf": section}))
-    command = [sys.executable, "-m", "pktswarm", "sessions", str(config), "--json"]
+    results = tmp_path / "results"
+    command = [sys.executable, "-m", "pktswarm", "sessions", str(config), "--results", str(results), "--json"]
     with peer() as upf:
         made = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert (made.returncode, made.stderr) == (0, "")
-        assert json.loads(made.stdout)["groups"][0]["states"] == {"deleted": 5}
+        (folder,) = results.glob("*-n4-sessions")
+        assert (made.returncode, made.stderr) == (0, f"report: {folder}/report.html\n")
+        printed = json.loads(made.stdout)
+        assert printed["groups"][0]["states"] == {"deleted": 5} and printed["results"] == str(folder)
+        assert {"results": str(folder), **json.loads((folder / "sessions.json").read_text())} == printed
+        assert len((folder / "sessions.csv").read_text().splitlines()) == 6
+        assert "5 deleted" in (folder / "report.html").read_text()
         assert upf.saw["sessions"] == {}
     with peer(refuse={"50": 75}):
         made = subprocess.run(command[:-1], capture_output=True, text=True, timeout=60)

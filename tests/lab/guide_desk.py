@@ -40,7 +40,8 @@ SHORT: dict[str, dict[str, str]] = {
 """Options that a command gets, in place of its own."""
 REPEATED = ("--repeat \\d+", "--repeat 2")
 EXAMPLES = re.compile(r"results/202601\d\dT\d{6}Z-([a-z][a-z-]*)")
-"""Names of results folders in the pages; the newest run of that scenario takes each name."""
+"""Names of results folders in the pages; the newest run, or search, of that scenario takes each name."""
+SEARCHED = "-search"
 OWN_INVENTORY = re.compile(r" --hosts hosts/(?:lab-default|mine|my-upf)\.yml")
 """The user's own inventories are here the lab's, which is the default."""
 SMALL = "--transmit 1 --receive 1"
@@ -158,7 +159,9 @@ class Desk:
             if path.exists():
                 continue
             if self.newest(match[1]) is None:
-                self.bash(PREAMBLE + "\n".join(self.called(f"run configs/{match[1]}.yaml")))
+                scenario = match[1].removesuffix(SEARCHED)
+                command = "run" if scenario == match[1] else "search"
+                self.bash(PREAMBLE + "\n".join(self.called(f"{command} configs/{scenario}.yaml")))
             run = self.newest(match[1])
             assert run is not None
             shutil.copytree(run, path)

@@ -44,7 +44,7 @@ class Cluster:
             "--hold",
             str(hold_s),
         ]
-        hosts = ["--hosts", str(self.folder / f"lab-{self.name}.yml")]
+        hosts = ["--hosts", str(self.folder / f"lab-{self.name}.yml"), "--results", str(self.folder / "results")]
         return subprocess.Popen([*command, *hosts], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def sessions(self, hold_s: float, *groups: dict[str, Any], **changes: Any) -> tuple[int, dict[str, Any]]:

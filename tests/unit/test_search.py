@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from pktswarm.master.benchmark import attempts
-from pktswarm.master.benchmark.load import About, Load, load_of
+from pktswarm.master.benchmark.load import Load, load_of
 from pktswarm.master.benchmark.trial import Tolerance, Trial, trial_of
 from pktswarm.master.cli import app
 from pktswarm.master.cli import search as cli_search
@@ -26,7 +26,7 @@ from pktswarm.master.results.row import ReceivedCounts, Row, SentCounts
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.scenario.expectations import Limits
 from pktswarm.master.search import engine, goals, show, storage
-from pktswarm.master.search.document import document
+from pktswarm.master.search.document import SearchAbout, document
 from pktswarm.master.search.show import trial_line
 from pktswarm.traffic.counting.tally import Latency, Tally
 from pktswarm.traffic.errors import BadInput, PktswarmError
@@ -35,7 +35,7 @@ from pktswarm.traffic.leg import Leg
 EXAMPLE = Path("hosts/example.yml")
 LOSSES = (0.0, 0.005, 0.02)
 PRECISION = 0.005
-ABOUT: About = {"name": "s", "scenario_file": "s.yaml", "streams": ["load"]}
+ABOUT: SearchAbout = {"name": "s", "scenario_file": "s.yaml", "streams": ["load"]}
 Device = Callable[[float, float], Trial]
 
 

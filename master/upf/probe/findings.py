@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 State = Literal["works", "refused", "no answer", "wrong", "not asked"]
@@ -51,6 +51,11 @@ class Finding:
         return all(outcome.works for outcome in self.outcomes())
 
 
+def _finding(row: Mapping[str, Any]) -> Finding:
+    parts = {name: None if row[name] is None else Outcome(**row[name]) for name in ("n4", "up", "down")}
+    return Finding(row["area"], row["name"], row["source"], **parts)
+
+
 @dataclass
 class Findings:
     """All findings of one probe. `left_sessions`: sessions that could not be deleted."""
@@ -79,6 +84,12 @@ class Findings:
     def by_area(self) -> list[tuple[Area, list[Finding]]]:
         """Returns the rows of each area, in the order of the tests."""
         return [(area, rows) for area in AREAS if (rows := [row for row in self.rows if row.area == area])]
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Findings:
+        """Reads the fields of to_json, and ignores others."""
+        known = {each.name: document[each.name] for each in fields(cls) if each.name in document}
+        return cls(**{**known, "rows": [_finding(row) for row in document["rows"]]})
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -52,7 +52,7 @@ class Probed:
         if self.path is not None and profile is not None:
             replace_text(self.path, profiles.text(profile))
         folder = new_folder(results, "upf-probe")
-        replace_text(folder / "probe.json", json.dumps(self.document, indent=2) + "\n")
+        replace_text(folder / "probe.json", json.dumps({**self.document, "command": command}, indent=2) + "\n")
         replace_text(folder / "report.html", page.html(self.findings, self.status, profile, self.path, command))
         return folder
 

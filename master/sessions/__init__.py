@@ -1,0 +1,1 @@
+"""`pktswarm sessions` on disk: its folder and its page."""
