@@ -136,6 +136,8 @@ BYTES = Unit(
     _TWO_SIZES | _BITS_NOT_BYTES | {"m": "write M", "g": "write G"},
 )
 PERCENT = Unit("%", "a percentage", _fractions({"%": 1}), "with %: 5 %")
+SHARE_PATTERN = r"^\s*([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\s*%\s*$"
+"""A percentage with its sign, for JSON Schemas."""
 
 
 def _scaled(unit: Unit, symbol: str, spelling: str) -> Unit:
@@ -146,6 +148,7 @@ def _scaled(unit: Unit, symbol: str, spelling: str) -> Unit:
 
 MILLISECONDS, MICROSECONDS, NANOSECONDS, HOURS = (_scaled(SECONDS, name, name) for name in ("ms", "us", "ns", "h"))
 MEBIBYTES = _scaled(BYTES, "MiB", "MiB")
+MEGABITS = _scaled(BIT_RATE, "Mbit/s", "Mbit/s")
 KINDS = (PACKET_RATE, BIT_RATE, SECONDS, BYTES, PERCENT)
 """The units by which a message names the quantity of a wrong spelling."""
 SUFFIXES = {
@@ -219,6 +222,16 @@ def parse(value: Any, unit: Unit, limits: Range = ANY) -> float:
     if limits.multiple is not None and exact % limits.multiple:
         raise UnitError("out of range", f"a multiple of {limits.multiple}, {limits.describe(unit)}")
     return number
+
+
+def share(value: Any) -> Fraction:
+    """A percentage with its sign, as a share of 1. A plain number could be packets. Raises UnitError."""
+    if not isinstance(value, str) or is_number(value):
+        raise UnitError("not a percentage", "a number with its sign: 0.1 %")
+    part = _of_text(value.strip(), PERCENT)
+    if part < 0:
+        raise UnitError("out of range", "0 % or more")
+    return part / 100
 
 
 def is_number(value: Any, unit: Unit = PLAIN) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
+from pktswarm.traffic import units
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.placement import LEAST_SIZE_BYTES
 from pktswarm.traffic.frames.sizes import LARGEST_SIZE_BYTES
@@ -30,10 +30,12 @@ def frame_sizes(where: object, text: str) -> list[int]:
     allowed = f"{LEAST_SIZE_BYTES} to {LARGEST_SIZE_BYTES} bytes with FCS, separated by commas"
     sizes = []
     for word in (part.strip() for part in text.split(",")):
-        size = int(word) if word.isascii() and word.isdecimal() else 0
-        if not LEAST_SIZE_BYTES <= size <= LARGEST_SIZE_BYTES:
-            raise BadInput(where, "frame size out of range", key="--sizes", value=word, allowed=allowed)
-        sizes.append(size)
+        try:
+            size = units.parse(word, units.BYTES, units.Range(LEAST_SIZE_BYTES, most=LARGEST_SIZE_BYTES, whole=True))
+        except units.UnitError as error:
+            problem = error.problem if "unit" in error.problem else "frame size out of range"
+            raise BadInput(where, problem, key="--sizes", value=word, allowed=allowed) from None
+        sizes.append(int(size))
     return list(dict.fromkeys(sizes))
 
 
@@ -47,12 +49,10 @@ def names(where: object, key: str, text: str, known: Iterable[str], noun: str) -
 
 def percentage(where: object, key: str, text: str, allowed: str) -> float:
     """Parse 0 or a percentage, as a share of 1. A number without its sign is refused, as it could be packets."""
-    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+) ?%", text.strip())
-    if match:
-        return float(match[1]) / 100
-    if re.fullmatch(r"0+(\.0*)?", text.strip()):
-        return 0.0
-    raise BadInput(where, "not a percentage", key=key, value=text, allowed=allowed)
+    try:
+        return 0.0 if units.is_number(text) and not float(text) else float(units.share(text))
+    except units.UnitError:
+        raise BadInput(where, "not a percentage", key=key, value=text, allowed=allowed) from None
 
 
 def precision(where: object, text: str) -> float:

@@ -10,6 +10,8 @@ import typer
 
 from pktswarm.master.cli import complete
 from pktswarm.master.cli.options import Json, examples
+from pktswarm.master.cli.quantity import quantity
+from pktswarm.traffic import units
 from pktswarm.traffic.errors import BadInput
 
 app = typer.Typer(help="Run a cluster of nodes on this machine, in network namespaces.", no_args_is_help=True)
@@ -23,17 +25,34 @@ Name = Annotated[
     ),
 ]
 
+Mtu = Annotated[
+    int,
+    typer.Option(
+        parser=quantity("--mtu", units.BYTES, units.Range(whole=True)),
+        metavar="SIZE",
+        help="MTU of the traffic network, bytes, 576 to 9000, or with a unit: 9k.",
+    ),
+]
+Queue = Annotated[
+    int,
+    typer.Option(
+        parser=quantity("--bottleneck-queue", units.BYTES, units.Range(whole=True)),
+        metavar="SIZE",
+        help="Queue of the bottleneck, bytes, or with a unit: 64KiB; 0: 20 ms at its rate.",
+    ),
+]
+
 
 @app.command(epilog=examples("lab up --transmit 3 --receive 3", "lab up --transmit 1 --receive 1 --bottleneck 40mbit"))
 def up(
     name: Name = "default",
     transmit: Annotated[int, typer.Option(help="Number of transmit nodes, 1 to 120.")] = 3,
     receive: Annotated[int, typer.Option(help="Number of receive nodes, 1 to 120.")] = 3,
-    mtu: Annotated[int, typer.Option(help="MTU of the traffic network, bytes, 576 to 9000.")] = 1500,
+    mtu: Mtu = 1500,
     bottleneck: Annotated[
         str, typer.Option(help="Rate limit of the device in each direction, 64kbit to 10gbit; default: none.")
     ] = "",
-    bottleneck_queue: Annotated[int, typer.Option(help="Queue of the bottleneck, bytes; 0: 20 ms at its rate.")] = 0,
+    bottleneck_queue: Queue = 0,
     both_roles: Annotated[bool, typer.Option("--both-roles", help="Give every node both roles.")] = False,
     dut: Annotated[
         str, typer.Option(help="Device under test: switch, router, upf (the lab's own UPF), or exec (COMMAND).")

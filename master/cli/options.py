@@ -10,7 +10,8 @@ import typer
 
 from pktswarm.master import shipped
 from pktswarm.master.cli import complete
-from pktswarm.master.cli.quantity import time_option
+from pktswarm.master.cli.quantity import quantity, time_option
+from pktswarm.traffic import units
 from pktswarm.traffic.errors import BadInput
 
 NS_PER_S = 1_000_000_000
@@ -57,7 +58,10 @@ Results = Annotated[Path, typer.Option("--results", help="Parent folder of the r
 Patience = Annotated[
     float,
     typer.Option(
-        "--patience", help="Factor on timeouts, safety timeouts excepted, 0.1 or more; for slow hosts.", min=0.1
+        "--patience",
+        parser=quantity("--patience", units.PLAIN, units.Range(least=0.1)),
+        metavar="FACTOR",
+        help="Factor on timeouts, safety timeouts excepted, 0.1 or more; for slow hosts.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]

@@ -27,7 +27,9 @@ from pktswarm.master.cli.options import (
     examples,
     shipped_or_file,
 )
+from pktswarm.master.cli.quantity import time_option
 from pktswarm.master.cli.report import attempt
+from pktswarm.traffic import units
 from pktswarm.traffic.errors import BadInput, PktswarmError
 
 if TYPE_CHECKING:
@@ -51,16 +53,20 @@ class Device:
     entry: DutEntry | None
 
 
+def _netspec_or_file(context: typer.Context, what: str) -> str:
+    return what if what == NETSPEC else str(shipped_or_file(context, Path(what)))
+
+
 Execute = Callable[[Path], "tuple[Outcome, Path]"]
 
 
 def table(
-    context: typer.Context,
     what: Annotated[
         str,
         typer.Argument(
             help="netspec, or the file of a family of runs in configs/tables.",
             show_default=False,
+            callback=_netspec_or_file,
             autocompletion=complete.scenarios,
         ),
     ],
@@ -72,12 +78,20 @@ def table(
         ),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Duration of each point, s, 0.5 or more.", show_default="the table's", min=0.5)
+        float | None,
+        typer.Option(
+            parser=time_option("--seconds", units.Range(least=0.5)),
+            metavar="TIME",
+            help="Duration of each point, s or 2min, 0.5 or more.",
+            show_default="the table's",
+        ),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Use the durations of the reference (netspec: 700 s a point, 14 hours).")
     ] = False,
-    background: Annotated[str, typer.Option(help="netspec: background loads, Mbit/s: 25, 60 or both.")] = "25,60",
+    background: Annotated[
+        str, typer.Option(help="netspec: background loads, Mbit/s or with a unit: 25, 60Mbit or both.")
+    ] = "25,60",
     patience: Patience = 1.0,
     as_json: Json = False,
     any_address: AnyAddress = False,
@@ -102,8 +116,7 @@ def table(
             execute = _executing(hosts, folder, patience, allow, kept, device)
             _netspec(hosts, folder, seconds, full, background, execute, device, as_json)
         else:
-            path = shipped_or_file(context, Path(what)) or Path(what)
-            _family(path, hosts, out, seconds, full, patience, allow, kept, device, as_json)
+            _family(Path(what), hosts, out, seconds, full, patience, allow, kept, device, as_json)
 
 
 def _executing(hosts: Path, out: Path, patience: float, allow: Allow, kept: KeptRanks, device: Device) -> Execute:
@@ -182,8 +195,8 @@ def _netspec(
 
 def _backgrounds(text: str, known: tuple[int, ...]) -> tuple[int, ...]:
     try:
-        loads = tuple(int(part) for part in text.split(","))
-    except ValueError:
+        loads = tuple(round(units.parse(part, units.MEGABITS)) for part in text.split(","))
+    except units.UnitError:
         loads = ()
     if not loads or set(loads) - set(known):
         raise BadInput(

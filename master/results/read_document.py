@@ -13,6 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.results.document import FORMAT_VERSION, HostEntry, LegEntry, RunDocument
+from pktswarm.master.scenario.problems import expected
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import leg_from_json
@@ -21,6 +22,7 @@ FORMAT_VERSIONS = (1, FORMAT_VERSION)
 RUN = "run.json"
 RENAMED_LEG_KEYS = {"counted_with": "merged_into", "also_at": "handover_targets"}
 """Key in format 1 → key since format 2."""
+SCHEMA = "as in the schema that pktswarm schema run prints"
 LONGEST_VALUE = 60
 """Characters of a wrong value in a message."""
 
@@ -121,9 +123,7 @@ def _bad_field(path: Path, error: ValidationError) -> BadInput:
     value = _short(first["input"])
     if first["type"] == "extra_forbidden":
         return BadInput(path, f"unknown field{more}", key=key, value=value)
-    return BadInput(
-        path, f"wrong value{more}", key=key, value=value, allowed=first["msg"].removeprefix("Input should be ")
-    )
+    return BadInput(path, f"wrong value{more}", key=key, value=value, allowed=expected(first) or SCHEMA)
 
 
 def _short(value: object) -> object:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from pktswarm.master.scenario.fields import Name, Strict
+from pktswarm.master.scenario.fields import Name, Strict, unit_of
+from pktswarm.traffic import units
 from pktswarm.traffic.errors import BadInput
 
-SHARE = r"^\d+(\.\d+)? ?%$"
-Packets = Annotated[int, Field(ge=0, strict=True)] | Annotated[str, Field(pattern=SHARE)]
+Packets = Annotated[int, Field(ge=0, strict=True)] | Annotated[str, Field(pattern=units.SHARE_PATTERN)]
 """Number of packets, or a percentage: 0.1 %."""
 Microseconds = Annotated[float, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0)]
@@ -146,12 +147,17 @@ def parse(where: object, option: str, texts: Iterable[str]) -> Limits:
             raise BadInput(
                 where, "is no limit", key=option, value=text, allowed=f"KEY=LIMIT, KEY of {', '.join(METRICS)}"
             )
-        given[key] = value if value.endswith("%") else _number(value)
+        given[key] = _number(value)
     try:
         return Limits.model_validate(given)
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
-        allowed_ = "packets, or a share with its sign: 0.1 %" if METRICS[key].of else "a number, more than 0"
+        own = unit_of(key)
+        allowed_ = (
+            f"packets, {own.forms}, or a share with its sign: 0.1 %"
+            if METRICS[key].of
+            else f"{own.allowed}, more than 0"
+        )
         raise BadInput(where, "is no limit", key=option, value=f"{key}={given[key]}", allowed=allowed_) from None
 
 
@@ -164,4 +170,4 @@ def _number(text: str) -> int | float | str:
 
 def allowed(limit: int | str | float, whole: float) -> float:
     """A share of `whole`, or the number itself."""
-    return whole * float(limit.rstrip("% ")) / 100 if isinstance(limit, str) else limit
+    return float(Fraction(whole) * units.share(limit)) if isinstance(limit, str) else limit

@@ -32,6 +32,10 @@ UNITS = {
     "ring_mib": units.MEBIBYTES,
     "seconds": units.SECONDS,
     **dict.fromkeys(
+        ("sent", "received", "loss", "altered", "reordered", "duplicated", "misdelivered", "sessions_accepted"),
+        units.PACKETS,
+    ),
+    **dict.fromkeys(
         ("users", "connections", "blocks", "count", "sessions", "instances", "servers", "repeat", "capture_every"),
         units.COUNT,
     ),
@@ -66,8 +70,11 @@ class Strict(BaseModel):
 
 
 def number_of(key: str, value: Any) -> Any:
-    """The number that a text with the unit of `key` is; any other value as it is."""
+    """The number that a text with the unit of `key` is; any other value as it is. Of a mapping its values: with the
+    unit of `key`, or if it has none, each with that of its own key."""
     unit = unit_of(key)
+    if isinstance(value, Mapping):
+        return {each: number_of(str(each) if unit is units.PLAIN else key, inner) for each, inner in value.items()}
     if unit is units.PLAIN or not isinstance(value, str):
         return value
     try:
@@ -83,12 +90,19 @@ def has_number(annotation: Any) -> bool:
         return True
     origin = get_origin(annotation)
     parts = get_args(annotation) if origin in (Union, types.UnionType, Annotated) else ()
+    if origin is dict:
+        return has_number(get_args(annotation)[1])
     return any(has_number(part) for part in parts)
 
 
 def _allow_units(schema: JsonSchemaValue, unit: units.Unit) -> None:
     """Add the texts with units to the JSON Schema of a number."""
     branches = schema.get("anyOf", [schema])
+    for each in branches:
+        inner = each.get("additionalProperties")
+        named = [unit_of(name) for name in each.get("propertyNames", {}).get("enum", [])]
+        for kind in [one for one in (unit, *named) if one is not units.PLAIN and isinstance(inner, dict)]:
+            _allow_units(inner, kind)
     if unit is units.PLAIN or not any(each.get("type") in ("integer", "number") for each in branches):
         return
     text = {"type": "string", "pattern": unit.pattern}

@@ -32,7 +32,7 @@ TYPES = {
 """First part of the name of pydantic's error → what the value must be."""
 FORMS = {
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$": "1 to 40 letters, digits and . _ -, a letter or digit first",
-    r"^\d+(\.\d+)? ?%$": "a percentage: 0.1 %",
+    units.SHARE_PATTERN: "a percentage: 0.1 %",
     r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$": "six hexadecimal bytes, lower case: 02:00:00:00:00:01",
     r"^[a-z0-9_-]{1,15}$": "a name like cubic, reno or bbr",
 }
@@ -127,7 +127,7 @@ def _problem(
     if kind == "value_error":
         message = first["msg"].removeprefix("Value error, ")
         return BadInput(path, message[:1].lower() + message[1:], key=key, value=value)
-    unit = unit_of(str(keys[-1])) if keys else units.PLAIN
+    unit = _unit(keys)
     symbol = f" {unit.symbol}" if unit.symbol else ""
     if kind in LIMITS or kind in LENGTHS:
         allowed = (LIMITS | LENGTHS)[kind].format(**{name: _text(limit) for name, limit in context.items()})
@@ -138,10 +138,17 @@ def _problem(
         try:
             units.parse(given, unit, units.Range(whole=all(each["type"].startswith("int") for each in errors)))
         except units.UnitError as wrong:
-            return BadInput(path, wrong.problem, key=key, value=value, allowed=wrong.allowed)
-    allowed = " or ".join(dict.fromkeys(word for each in errors if (word := _expected(each))))
+            shares = [expected(each) for each in errors if each["type"] == "string_pattern_mismatch"]
+            return BadInput(path, wrong.problem, key=key, value=value, allowed=" or ".join([wrong.allowed, *shares]))
+    allowed = " or ".join(dict.fromkeys(word for each in errors if (word := expected(each))))
     problem = "has no value" if given is None else "cannot be used"
     return BadInput(path, problem, key=key, value=value, allowed=allowed)
+
+
+def _unit(keys: tuple[int | str, ...]) -> units.Unit:
+    """The unit of a key; of an entry of a mapping by name (`sent: {hello: 5}`) that of the mapping."""
+    found = [unit for key in reversed(keys[-2:]) if (unit := unit_of(str(key))) is not units.PLAIN]
+    return found[-1] if found else units.PLAIN
 
 
 def _choice(path: Path, key: str, value: object, expected: str) -> BadInput:
@@ -151,7 +158,7 @@ def _choice(path: Path, key: str, value: object, expected: str) -> BadInput:
     return BadInput(path, problem, key=key, value=value, allowed=", ".join(choices))
 
 
-def _expected(error: ErrorDetails) -> str:
+def expected(error: ErrorDetails) -> str:
     kind, context = error["type"], error.get("ctx") or {}
     if kind == "literal_error":
         return str(context["expected"]).replace("'", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from pktswarm.master.scenario.fields import Strict, Yaml
 from pktswarm.master.scenario.problems import refuse
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.master.scenario.stream import Stream
+from pktswarm.traffic import units
 from pktswarm.traffic.errors import BadInput
 
-SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 RATES = ("rate", "rate_pps", "rate_bps", "rate_l1_bps")
 ENDS = ("count_packets", "duration_s")
 PLACE_S = 1.0
@@ -53,8 +52,11 @@ class Service(Strict):
     @classmethod
     def _a_share(cls, given: Any) -> Any:
         text = "0 %" if given in (0, "0") else given
-        match = SHARE.fullmatch(text) if isinstance(text, str) else None
-        if text is not None and (match is None or float(match[1]) > 100):
+        try:
+            ratio = 0 if text is None else units.share(text)
+        except units.UnitError:
+            ratio = 2
+        if ratio > 1:
             raise ValueError("must be a percentage such as 0.1 %, at most 100 %")
         return text
 
@@ -132,5 +134,4 @@ def _check(path: Path, scenario: Scenario, services: dict[str, Service]) -> None
 
 
 def _ratio(text: str) -> float:
-    match = SHARE.fullmatch(text)
-    return float(match[1]) / 100 if match else 0.0
+    return float(units.share(text))

@@ -30,6 +30,31 @@ def test_steady(value: Any) -> None:
     assert made(value).integral == 60_000
 
 
+@pytest.mark.parametrize(
+    ("with_units", "plain"),
+    [
+        ({"steady": "1kpps"}, {"steady": 1000}),
+        ({"steady": "10 Mbit", "unit": "bps"}, {"steady": 1e7, "unit": "bps"}),
+        (
+            {"sine": {"mean": "1k", "amplitude": "0.5kpps", "day_s": "1min", "from_h": "6h"}},
+            {"sine": {"mean": 1000, "amplitude": 500, "day_s": 60, "from_h": 6}},
+        ),
+        ({"square": {"rates": ["1k", "2kpps"], "every_s": "500ms"}}, {"square": {"rates": [1e3, 2e3], "every_s": 0.5}}),
+        ({"table": [[0, "1k"], ["500ms", 5]]}, {"table": [[0, 1000], [0.5, 5]]}),
+        (
+            {"on_off": {"on": {"constant": "2s"}, "off": {"exponential": "500ms"}, "rate": "1k"}},
+            {"on_off": {"on": {"constant": 2}, "off": {"exponential": 0.5}, "rate": 1000}},
+        ),
+        (
+            {"walk": {"between": ["1k", "2k"], "by": "100", "every_s": "1s"}},
+            {"walk": {"between": [1e3, 2e3], "by": 100, "every_s": 1}},
+        ),
+    ],
+)
+def test_a_profile_has_units(with_units: Any, plain: Any) -> None:
+    assert made(with_units).pairs() == made(plain).pairs()
+
+
 def test_step_wise() -> None:
     up = {"steps": {"start": 100, "increment": 50, "interval_s": 10, "until": 220}}
     assert seconds(made(up)) == [(0, 100), (10, 150), (20, 200), (30, 220)]
@@ -145,7 +170,11 @@ def test_at_and_times() -> None:
     [
         (-1, "rate.steady", "negative 0 s after"),
         (0, "rate.steady", "0 all the time"),
-        ("fast", "rate.steady", "not a finite number"),
+        ("fast", "rate.steady", "not a packet rate"),
+        ({"steady": "1s"}, "rate.steady", "wrong unit"),
+        ({"steady": "10Mbit"}, "rate.steady", "wrong unit"),
+        ({"sine": {"mean": 5, "amplitude": 1, "day_s": "1kpps"}}, "rate.sine.day_s", "wrong unit"),
+        ({"table": [[0, 5], ["1kpps", 6]]}, "rate.table.points.1", "wrong unit"),
         ({"steady": 1, "unit": "mbit"}, "rate.unit", "pps, bps, l1_bps"),
         ({"steady": 1, "resolution_s": 0}, "rate.resolution_s", "> 0"),
         ({"steady": 1, "ramp": {}}, "rate", "one profile"),

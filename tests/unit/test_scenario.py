@@ -181,7 +181,8 @@ def test_wrong_headers_of_two_streams_are_both_reported(tmp_path: Path) -> None:
         ("clock: sundial", "clock = 'sundial': unknown choice (allowed: measured, ptp)"),
         (
             "expect: {loss: lots}",
-            "expect.loss = 'lots': cannot be used (allowed: a whole number or a percentage: 0.1 %)",
+            "expect.loss = 'lots': not a number of packets (allowed: a number of packets, or with k, M, G: 64k, "
+            "1.5M or a percentage: 0.1 %)",
         ),
     ],
 )
@@ -229,9 +230,15 @@ stop_after_s: 2min
 streams: [{name: s, rate: 1, count_packets: 64k}]
 connections: [{name: c, block_bytes: 64KiB, period_s: 20us, duration_s: 500ms, connections: 1k, pace_bps: 10M}]
 receive: {ring_mib: 16MiB, drain_s: 100 ms}
-expect: {latency_p99_us: 5ms, received_pps: 1k}
+expect: {latency_p99_us: 5ms, received_pps: 1k, loss: 2k, altered: .5%, sent: {s: 64k}, received: {s: 0.06M}}
+traces:
+  - {name: t, file: x.pcap, timing: {pps: 1kpps}}
+  - {name: u, file: x.pcap, timing: {bps: 1gbit}}
 """
     made = load(tmp_path, text)
+    assert [trace.timing for trace in made.traces] == [{"pps": 1000}, {"bps": 1e9}]
+    assert (made.expect.loss, made.expect.altered) == (2000, ".5%")
+    assert (made.expect.sent, made.expect.received) == ({"s": 64_000}, {"s": 60_000})
     connection = made.connections[0]
     assert (made.stop_after_s, made.streams[0].count_packets) == (120, 64000)
     assert (connection.block_bytes, connection.period_s, connection.duration_s) == (65536, 2e-5, 0.5)
@@ -283,6 +290,12 @@ def test_a_limit_that_cannot_be_measured_is_refused(tmp_path: Path, sent: str, k
 
 def test_nothing_to_send_is_named(tmp_path: Path) -> None:
     assert "nothing to send" in refused(tmp_path, "name: idle\n")
+
+
+def test_the_unit_of_an_expected_count_is_not_that_of_the_streams_name(tmp_path: Path) -> None:
+    text = "streams: [{name: s, rate_pps: 9, count_packets: 9}]"
+    message = refused(tmp_path, f"name: t\n{text}\nexpect: {{sent: {{s: 3ms}}}}\n")
+    assert "expect.sent.s = '3ms': wrong unit: 'ms' is of a time, not of a number of packets" in message
 
 
 @pytest.mark.parametrize(("timing", "words"), [("{multiplier: 0}", "greater than 0"), ("{pps: 1, bps: 1}", "one of")])

@@ -531,3 +531,34 @@ def test_bad_shares_are_told(more: dict[str, Any], key: str, said: str) -> None:
     with pytest.raises(BadInput, match=said) as caught:
         settle("s.yaml", "s", kind(), **more)
     assert caught.value.key == key
+
+
+def test_parameters_of_a_source_have_units() -> None:
+    given = {
+        "request_gap_s": {"exponential": "500ms"},
+        "item_bytes": {"lognormal": {"mu": 7, "sigma": 1}, "at_most": "64KiB"},
+        "link_bps": "10Mbit",
+        "mtu_bytes": "1.4k",
+    }
+    plain = {
+        "request_gap_s": {"exponential": 0.5},
+        "item_bytes": {"lognormal": {"mu": 7, "sigma": 1}, "at_most": 65536},
+        "link_bps": 1e7,
+        "mtu_bytes": 1400,
+    }
+    first, second = parse_source("s.yaml", "source", {"www": given}), parse_source("s.yaml", "source", {"www": plain})
+    assert first.mean_bps == second.mean_bps and first.mtu_bytes == 1400 and first.link_bps == 1e7
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"request_gap_s": {"exponential": "1kpps"}}, r"request_gap_s\.exponential\.mean = '1kpps': wrong unit"),
+        ({"item_bytes": {"pareto": {"shape": "2k", "least": 5}}}, r"pareto\.shape = '2k': not a finite number"),
+        ({"item_bytes": {"constant": "64K"}}, r"item_bytes\.constant\.value = '64K': ambiguous unit"),
+        ({"mtu_bytes": "1.5"}, r"mtu_bytes = 1\.5: invalid value"),
+    ],
+)
+def test_a_wrong_unit_of_a_parameter_is_named(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        parse_source("s.yaml", "source", {"www": given})

@@ -102,3 +102,16 @@ def test_the_end_of_a_key_gives_its_unit() -> None:
     assert units.unit_of("sessions_per_s") is units.PER_SECOND
     assert units.unit_of("latency_p99_us") is units.MICROSECONDS
     assert units.unit_of("name") is units.PLAIN
+
+
+@pytest.mark.parametrize(("text", "part"), [("5 %", 0.05), (".5%", 0.005), ("0 %", 0), ("1e2 %", 1), ("33.3%", 0.333)])
+def test_a_share(text: str, part: float) -> None:
+    assert float(units.share(text)) == part
+    assert re.search(units.SHARE_PATTERN, text)
+
+
+@pytest.mark.parametrize("text", ["5", 5, "-1 %", "5 % %", "5 s", "%", None, True])
+def test_a_number_without_its_sign_is_no_share(text: object) -> None:
+    with pytest.raises(UnitError):
+        units.share(text)
+    assert not isinstance(text, str) or not re.search(units.SHARE_PATTERN, text)

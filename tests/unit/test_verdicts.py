@@ -239,8 +239,8 @@ def test_limits_of_the_command_line_are_those_of_a_file() -> None:
         ("latency=3", ["--expect = 'latency=3'", "KEY=LIMIT", "latency_p99_us"]),
         ("latency_p99_us", ["is no limit", "KEY=LIMIT"]),
         ("loss=0", ["--expect = 'loss=0'"]),
-        ("latency_p99_us=-3", ["latency_p99_us=-3", "a number, more than 0"]),
-        ("latency_p99_us=soon", ["latency_p99_us=soon", "a number, more than 0"]),
+        ("latency_p99_us=-3", ["latency_p99_us=-3", "a number of us", "more than 0"]),
+        ("latency_p99_us=soon", ["latency_p99_us=soon", "a number of us", "20us"]),
         ("altered=-1", ["altered=-1", "a share with its sign"]),
     ],
 )
@@ -250,7 +250,13 @@ def test_a_limit_that_is_none_is_named(text: str, words: list[str]) -> None:
     assert all(word in str(caught.value) for word in ("s.yaml", *words)), str(caught.value)
 
 
+def test_a_limit_of_the_command_line_has_a_unit() -> None:
+    given = parse(Path("s.yaml"), "--expect", ["latency_p99_us=20ms", "received_pps=1.5kpps", "altered=2k"]).given()
+    assert given == {"latency_p99_us": 20_000, "received_pps": 1500, "altered": 2000}
+
+
 def test_a_share_is_of_its_whole() -> None:
+    assert expectations.allowed("0.1 %", 30_000) == 30 and expectations.allowed(".5%", 200) == 1
     assert expectations.allowed("0.5 %", 1000) == 5 and expectations.allowed(7, 1000) == 7
 
 

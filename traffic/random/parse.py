@@ -1,6 +1,7 @@
 """Distributions of gaps, sizes and durations in the notation of a scenario, and tables of gaps for senders.
 
-docs/sources.md has the parameters. Values have the unit of the key they stand under (seconds, bytes).
+docs/sources.md has the parameters. Values have the unit of the key they stand under (seconds, bytes), and may be texts
+with a unit.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pktswarm.traffic import units
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.random.base import Distribution, Floats, generator
 from pktswarm.traffic.random.distributions import (
@@ -58,6 +60,10 @@ KINDS: dict[str, type[Distribution]] = {
 SHORT = {"constant": "value", "exponential": "mean", "geometric": "mean", "empirical": "file"}
 """Distribution → the parameter that a plain value stands for."""
 MODIFIERS = ("at_least", "at_most", "times")
+WITH_UNIT = {*KINDS, "value", "values", "least", "most", "mean", "sd", "scale", "at_least", "at_most"}
+"""Keys below that of a distribution whose number has the unit of that key; the others have none."""
+UNITS = {"on": units.SECONDS, "off": units.SECONDS, "pps": units.PACKET_RATE, "bps": units.BIT_RATE}
+"""Keys whose last word is not their unit."""
 MEETS = {
     "> 0": lambda value: value > 0,
     ">= 1": lambda value: value >= 1,
@@ -89,8 +95,20 @@ def parse(
     return made
 
 
-def number(where: object, key: str, value: object, limit: str = "") -> float:
-    """A finite number that meets `limit`."""
+def unit_at(key: str) -> units.Unit:
+    """The unit of a number at a dotted key: that of the key, or of the distribution's key above."""
+    word = next((word for word in reversed(key.split(".")) if not word.isdecimal() and word not in WITH_UNIT), "")
+    return UNITS.get(word) or units.unit_of(word)
+
+
+def number(where: object, key: str, value: object, limit: str = "", unit: units.Unit | None = None) -> float:
+    """A finite number that meets `limit`; a text with a unit where the key, or `unit`, has one."""
+    unit = unit or unit_at(key)
+    if isinstance(value, str) and unit is not units.PLAIN:
+        try:
+            value = units.parse(value, unit)
+        except units.UnitError as error:
+            raise BadInput(where, error.problem, key=key, value=value, allowed=error.allowed) from None
     if not isinstance(value, int | float) or isinstance(value, bool) or not -LARGEST <= value <= LARGEST:
         raise BadInput(where, "not a finite number", key=key, value=value, allowed=limit or "a number")
     if limit and not MEETS[limit](value):

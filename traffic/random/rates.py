@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pktswarm.traffic import units
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.random.parse import Floats, csv_numbers, csv_rows, generator, number, parse
 
@@ -23,7 +24,7 @@ RESOLUTION_S = 0.1
 MOST_STEPS = 1_000_000
 ETHERNET_OVERHEAD_BYTES = 20
 """Preamble, start frame delimiter and interframe gap: the layer 1 overhead of a frame."""
-UNITS = ("pps", "bps", "l1_bps")
+UNITS = {"pps": units.PACKET_RATE, "bps": units.BIT_RATE, "l1_bps": units.BIT_RATE}
 DAY_H = 24
 
 
@@ -81,6 +82,8 @@ class Place:
     stream: tuple[int, ...]
     folder: Path
     resolution_s: float = RESOLUTION_S
+    unit: units.Unit = units.PACKET_RATE
+    """The unit of the rates."""
 
     @property
     def until_ns(self) -> int:
@@ -96,10 +99,15 @@ class Place:
         return BadInput(self.where, problem, key=self.key, value=value, allowed=allowed)
 
     def number(self, given: Mapping[str, object], name: str, default: float | None = None) -> float:
-        return number(self.where, f"{self.key}.{name}", given.get(name, default))
+        return number(self.where, f"{self.key}.{name}", given.get(name, default), unit=self.unit_of(name))
 
     def above_zero(self, given: Mapping[str, object], name: str, default: float | None = None) -> float:
-        return number(self.where, f"{self.key}.{name}", given.get(name, default), "> 0")
+        return number(self.where, f"{self.key}.{name}", given.get(name, default), "> 0", self.unit_of(name))
+
+    def unit_of(self, name: str) -> units.Unit:
+        """The unit that the name gives (every_s); else that of the rates."""
+        own = units.unit_of(name)
+        return self.unit if own is units.PLAIN else own
 
     def only(self, given: object, needed: str, optional: str = "") -> dict[str, object]:
         """Returns `given` after a check: all of `needed`, and nothing beyond `needed` and `optional`."""
@@ -138,7 +146,7 @@ def parse_rates(
         problem = "not one profile"
         raise BadInput(where, problem, key=key, value=value, allowed=", ".join(PROFILES))
     name, parameters = next(iter(given.items()))
-    place = Place(where, f"{key}.{name}", duration_s, seed, stream, folder, resolution)
+    place = Place(where, f"{key}.{name}", duration_s, seed, stream, folder, resolution, UNITS[unit])
     return _checked(place, replace(PROFILES[name](place, parameters), unit=unit))
 
 
@@ -189,7 +197,7 @@ def _curve(place: Place, area: Callable[[Floats], Floats], bend_s: float = math.
 
 
 def _steady(place: Place, value: Any) -> Rates:
-    return _steps(place, [0.0], [number(place.where, place.key, value)])
+    return _steps(place, [0.0], [number(place.where, place.key, value, unit=place.unit)])
 
 
 def _step_wise(place: Place, value: Any) -> Rates:
@@ -236,7 +244,7 @@ def _bounced(rate: float, moves: Floats, low: float, high: float, drawn: bool) -
 def _pair(place: Place, value: Any) -> tuple[float, float]:
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise place.bad("not two rates", value, "[lower, upper]")
-    low, high = (number(place.where, f"{place.key}.{at}", one) for at, one in enumerate(value))
+    low, high = (number(place.where, f"{place.key}.{at}", one, unit=place.unit) for at, one in enumerate(value))
     if not low < high:
         raise place.bad("the first rate must be below the second", value)
     return low, high
@@ -247,7 +255,7 @@ def _square(place: Place, value: Any) -> Rates:
     rates = given["rates"]
     if not isinstance(rates, list | tuple) or len(rates) < 2:
         raise place.within("rates").bad("not two rates or more", rates)
-    levels = [number(place.where, f"{place.key}.rates.{at}", rate) for at, rate in enumerate(rates)]
+    levels = [number(place.where, f"{place.key}.rates.{at}", one, unit=place.unit) for at, one in enumerate(rates)]
     starts = _turns(place, place.above_zero(given, "every_s"))
     return _steps(place, starts, np.resize(levels, starts.size))
 
@@ -335,7 +343,11 @@ def _points(place: Place, value: Any) -> tuple[list[float], list[float]]:
     for at, point in enumerate(value):
         if not isinstance(point, list | tuple) or len(point) != 2:
             raise place.within(str(at)).bad("not a pair", point, "[time_s, rate]")
-    pairs = [[number(place.where, f"{place.key}.{at}", one) for one in point] for at, point in enumerate(value)]
+    kinds = (units.SECONDS, place.unit)
+    pairs = [
+        [number(place.where, f"{place.key}.{at}", one, unit=kind) for one, kind in zip(point, kinds, strict=True)]
+        for at, point in enumerate(value)
+    ]
     return [time_s for time_s, _ in pairs], [rate for _, rate in pairs]
 
 

@@ -7,8 +7,9 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
+from pktswarm.traffic import units
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.random.parse import number, parse
+from pktswarm.traffic.random.parse import number, parse, unit_at
 from pktswarm.traffic.random.rates import Rates, parse_rates
 from pktswarm.traffic.sources.adaptive_video import AdaptiveVideo
 from pktswarm.traffic.sources.base import Items, Packets, Source, merged
@@ -52,6 +53,9 @@ def _value(where: object, key: str, one: Field[Any], value: Any, folder: Path) -
         return parse(where, key, value, folder=folder, need_mean=True, at_least=needs["law"])
     if "limit" in needs:
         return number(where, key, value, needs["limit"])
+    if isinstance(value, str) and unit_at(key) is not units.PLAIN:
+        converted = number(where, key, value)
+        value = int(converted) if converted.is_integer() else converted
     found = needs["check"](value)
     if found is None:
         raise BadInput(where, "invalid value", key=key, value=value, allowed=needs["allowed"])
