@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.plan import capacity_limits as capacities
@@ -20,16 +23,21 @@ from pktswarm.master.plan.shares import Share
 from pktswarm.master.plan.sources import source_legs
 from pktswarm.master.plan.streams import FIRST_UDP_PORT, oversize_of, session_legs, stream_legs
 from pktswarm.master.plan.traces import check_pools_apart, due_times, trace_legs
+from pktswarm.master.scenario.connection import Connection
+from pktswarm.master.scenario.problems import together
 from pktswarm.master.scenario.scenario import Scenario
+from pktswarm.master.scenario.source import Source
+from pktswarm.master.scenario.stream import Stream
 from pktswarm.master.scenario.trace import Trace
 from pktswarm.master.scenario.upf import Upf, filled_in
 from pktswarm.master.upf.sessions import Sessions
-from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput, BadInputs
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay.prepare import Prepared, prepare
 from pktswarm.traffic.schedule.capabilities import check_numbers
 from pktswarm.traffic.schedule.sequence import Records
 
+Item = TypeVar("Item")
 MARGIN_S = 20.0
 """Time beyond the planned duration after which the guard ends an engine."""
 
@@ -98,10 +106,7 @@ def _asked(made: Plan) -> list[capacities.Planned]:
 
 
 def _drafted(draft: _Draft) -> Plan:
-    draft.streams()
-    draft.sources()
-    draft.traces()
-    draft.connections()
+    draft.sections()
     return draft.finished()
 
 
@@ -127,59 +132,77 @@ class _Draft:
         self.plays: dict[int, interactive.Play] = {}
         self.tunnels: dict[int, Tunnels] = {}
         self.trace_sessions: dict[int, Tunnels] = {}
+        self.prepared: list[Prepared] = []
+        self.problems: list[BadInput] = []
 
     def _pairs(self, origin: str, target: str, key: str) -> list[tuple[str, str]]:
         return pairs_of(origin, target, key, self.path, self.inventory)
 
-    def streams(self) -> None:
-        for index, stream in enumerate(self.scenario.streams):
-            pace = StreamPacing.of(
-                stream, self.path, f"streams.{index}", self.scenario.seed, self.scenario.stop_after_s
-            )
-            if stream.sessions is not None and self.upf is not None:
-                first_id = len(self.legs)
-                legs, users = session_legs(stream, index, self.path, self.upf, self.inventory, first_id, pace)
-                oversize = oversize_of(self.scenario, stream)
-                self.legs += [replace(leg, oversize=oversize) for leg in legs]
-                self.tunnels |= users
-                self.notes += tunnelling.notes(stream, self.upf)
-            else:
-                pairs = self._pairs(stream.source, stream.target, f"streams.{index}")
-                given = self.weights.get(index)
-                weights = None if given is None else [given.get(source, 0) for source, _ in pairs]
-                self.legs += stream_legs(stream, index, pairs, len(self.legs), pace, weights)
+    def _each(self, items: Sequence[Item], add: Callable[[int, Item], None]) -> None:
+        """Adds every item; the errors of all are collected."""
+        for index, item in enumerate(items):
+            with self._collected():
+                add(index, item)
 
-    def sources(self) -> None:
-        first_port = FIRST_UDP_PORT + len(self.scenario.streams)
-        for index, source in enumerate(self.scenario.sources):
-            pairs = self._pairs(source.source, source.target, f"sources.{index}")
-            port, first_id = first_port + index, len(self.legs)
-            legs, records, notes = source_legs(source, self.path, index, port, pairs, first_id, self.scenario.seed)
-            self.legs += legs
-            self.sequences |= records
-            self.notes += notes
+    @contextlib.contextmanager
+    def _collected(self) -> Iterator[None]:
+        try:
+            yield
+        except BadInput as error:
+            self.problems += error.problems if isinstance(error, BadInputs) else [error]
 
-    def traces(self) -> None:
-        read: list[Prepared] = []
-        for index, trace in enumerate(self.scenario.traces):
-            if trace.sessions is not None and self.upf is not None:
-                read.append(self._trace_of_sessions(index, trace, self.upf))
-                continue
-            pairs = self._pairs(trace.source, trace.target, f"traces.{index}")
-            if trace.interactive:
-                legs, plays, notes = interactive.legs_of(trace, pairs, len(self.legs))
-                self.plays |= plays
-            else:
-                prepared = prepare(trace.file, trace.settings(self.path, f"traces.{index}"))
-                read.append(prepared)
-                self.notes += prepared.notes
-                legs, shares, notes = trace_legs(trace, prepared, pairs, len(self.legs))
-                if trace.direction == "both":
-                    check_both_roles(pairs, f"traces.{index}.direction", self.path, self.inventory)
-                self.shares |= shares
-            self.legs += legs
-            self.notes += notes
-        check_pools_apart(read)
+    def sections(self) -> None:
+        """Adds every stream, source, trace and connection. Raises BadInput with all that cannot be planned."""
+        self._each(self.scenario.streams, self._stream)
+        self._each(self.scenario.sources, self._source)
+        self._each(self.scenario.traces, self._trace)
+        self._each(self.scenario.connections, self._connection)
+        with self._collected():
+            check_pools_apart(self.prepared)
+        if self.problems:
+            raise together(self.problems)
+
+    def _stream(self, index: int, stream: Stream) -> None:
+        pace = StreamPacing.of(stream, self.path, f"streams.{index}", self.scenario.seed, self.scenario.stop_after_s)
+        if stream.sessions is not None and self.upf is not None:
+            first_id = len(self.legs)
+            legs, users = session_legs(stream, index, self.path, self.upf, self.inventory, first_id, pace)
+            oversize = oversize_of(self.scenario, stream)
+            self.legs += [replace(leg, oversize=oversize) for leg in legs]
+            self.tunnels |= users
+            self.notes += tunnelling.notes(stream, self.upf)
+        else:
+            pairs = self._pairs(stream.source, stream.target, f"streams.{index}")
+            given = self.weights.get(index)
+            weights = None if given is None else [given.get(source, 0) for source, _ in pairs]
+            self.legs += stream_legs(stream, index, pairs, len(self.legs), pace, weights)
+
+    def _source(self, index: int, source: Source) -> None:
+        pairs = self._pairs(source.source, source.target, f"sources.{index}")
+        port, first_id = FIRST_UDP_PORT + len(self.scenario.streams) + index, len(self.legs)
+        legs, records, notes = source_legs(source, self.path, index, port, pairs, first_id, self.scenario.seed)
+        self.legs += legs
+        self.sequences |= records
+        self.notes += notes
+
+    def _trace(self, index: int, trace: Trace) -> None:
+        if trace.sessions is not None and self.upf is not None:
+            self.prepared.append(self._trace_of_sessions(index, trace, self.upf))
+            return
+        pairs = self._pairs(trace.source, trace.target, f"traces.{index}")
+        if trace.interactive:
+            legs, plays, notes = interactive.legs_of(trace, pairs, len(self.legs))
+            self.plays |= plays
+        else:
+            prepared = prepare(trace.file, trace.settings(self.path, f"traces.{index}"))
+            self.prepared.append(prepared)
+            self.notes += prepared.notes
+            legs, shares, notes = trace_legs(trace, prepared, pairs, len(self.legs))
+            if trace.direction == "both":
+                check_both_roles(pairs, f"traces.{index}.direction", self.path, self.inventory)
+            self.shares |= shares
+        self.legs += legs
+        self.notes += notes
 
     def _trace_of_sessions(self, index: int, trace: Trace, upf: Upf) -> Prepared:
         pair, tunnels = session_traces.trace_sessions(self.path, index, trace, upf, self.inventory)
@@ -195,11 +218,10 @@ class _Draft:
         self.notes += [*prepared.notes, *notes]
         return prepared
 
-    def connections(self) -> None:
-        for index, connection in enumerate(self.scenario.connections):
-            key = f"connections.{index}"
-            pairs = self._pairs(connection.origin, connection.target, key)
-            self.legs += connection_legs(connection, self.path, key, pairs, len(self.legs), self.scenario.seed)
+    def _connection(self, index: int, connection: Connection) -> None:
+        key = f"connections.{index}"
+        pairs = self._pairs(connection.origin, connection.target, key)
+        self.legs += connection_legs(connection, self.path, key, pairs, len(self.legs), self.scenario.seed)
 
     def finished(self) -> Plan:
         """The plan, with properties that depend on all flows."""

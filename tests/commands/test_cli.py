@@ -194,3 +194,20 @@ def test_a_second_ctrl_c_while_it_ends_does_not_change_its_exit_status() -> None
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_everything_that_cannot_be_planned_is_reported_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "name: s\nstreams:\n"
+        "  - {name: a, from: nobody, to: receive, rate_pps: 9, count_packets: 9}\n"
+        "  - {name: b, from: transmit, to: receive, rate: {sine: {mean: 1ks}}, duration_s: 9}\n"
+        "  - {name: c, from: transmit, to: receive, rate_pps: 9, count_packets: 9}\n"
+        "sources: [{name: d, from: transmit, to: nowhere, source: www, duration_s: 1}]\n"
+        "traces: [{name: e, file: missing.pcap, from: transmit, to: receive}]\n"
+    )
+    done = call("check", path, *EXAMPLE)
+    assert done.returncode == 2 and done.stdout == ""
+    lines = done.stderr.splitlines()
+    words = ("streams.0.from = 'nobody'", "streams.1.rate.sine", "sources.0.to = 'nowhere'", "missing.pcap")
+    assert len(lines) == len(words) and all(word in line for word, line in zip(words, lines, strict=True)), lines
