@@ -4,7 +4,7 @@ requested, flow by flow, and as latency."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, cast
 
@@ -20,12 +20,14 @@ from pktswarm.master.results.document_rows import CaptureLatency, Ends, Verified
 from pktswarm.master.results.read_document import leg_of
 from pktswarm.master.results.recount import run_json
 from pktswarm.traffic.capture.files import Packet
+from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.counting.tally import PERCENTILES, Latency
 from pktswarm.traffic.counting.trace_verify import Verified, arrivals, intended, verified
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.replay import flows
+from pktswarm.traffic.replay.files import frames_to_send
 from pktswarm.traffic.replay.flows import FlowCount
 
 if TYPE_CHECKING:
@@ -119,21 +121,42 @@ def compare(
 def elsewhere(folder: Path, capture: Path) -> list[Compared]:
     """Compares `capture`, made by other means such as a switch's mirror port, with a run's traces.
 
-    One result for each row of the run that has packets in it. Raises BadInput where there are none.
+    One result for each row of the run that has packets in it, in front of a router or behind it. Raises BadInput where
+    there are none.
     """
     document = run_json(folder)
     legs = [leg_of(entry) for entry in document["legs"] if entry["kind"] != "connections"]
-    groups = by_row(legs)
-    packets, unmatched = captured_packets([capture], [leg for leg in legs if leg.merged_into is None])
     # An interactive trace has no due times, and a UPF changes the frames of a trace of sessions.
     changed = {trace["name"] for trace in document["scenario"].get("traces", []) if trace.get("sessions")}
-    traces = [leg for leg in legs if leg.kind == "trace" and leg.engine != interactive.ENGINE]
-    traces = [leg for leg in traces if leg.stream not in changed]
-    results = [_compared(folder, groups[leg.id], packets[leg.id], True) for leg in traces if packets.get(leg.id)]
+    results: dict[int, Compared] = {}
+    for view in [[_in_front(leg, folder) for leg in legs], legs] if any(leg.gateway for leg in legs) else [legs]:
+        groups = by_row(view)
+        packets, unmatched = captured_packets([capture], [leg for leg in view if leg.merged_into is None])
+        for leg in view:
+            is_trace = leg.kind == "trace" and leg.engine != interactive.ENGINE and leg.stream not in changed
+            if is_trace and leg.id not in results and packets.get(leg.id):
+                results[leg.id] = _compared(folder, groups[leg.id], packets[leg.id], True)
     if not results:
         problem = f"has no packet of a trace of {folder} that arrives as it was sent"
         raise BadInput(capture, problem, value=f"{unmatched} other packets")
-    return results
+    return [results[number] for number in sorted(results)]
+
+
+def _in_front(leg: Leg, folder: Path) -> Leg:
+    """The flow in front of its router, if it has one: with the MAC addresses of the sent frames."""
+    if leg.gateway is None:
+        return leg
+    match = Match.from_data(leg.match)
+    macs = frames_to_send(leg, folder / "sent")[0].frame(0)[:12] if leg.kind == "trace" else b""
+    match = _with_macs(match, macs)
+    return replace(leg, gateway=None, match=match.to_data())
+
+
+def _with_macs(match: Match, macs: bytes) -> Match:
+    """The match of frames between other MAC addresses; empty: between any."""
+    mask = (b"\xff" if macs else b"\0") * 12 + match.mask[12:]
+    others = tuple(_with_macs(other, b"") for other in match.others)
+    return replace(match, mask=mask, value=(macs or bytes(12)) + match.value[12:], others=others)
 
 
 def _compared(folder: Path, legs: list[Leg], captured: list[Packet], asked: bool, timed: bool = True) -> Compared:

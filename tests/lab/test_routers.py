@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 
 from pktswarm import lab
 from pktswarm.master.results.recount import recount
+from pktswarm.master.results.trace_verify import elsewhere
 from run_cluster import PKTSWARM, Cluster
 from running import cluster_of, sent_packets, wait_for, wait_until_sent
 
@@ -129,18 +132,51 @@ def test_a_router_that_asks_again_and_again_is_answered(cluster: RoutedCluster) 
     assert document["played"]["rx2"]["counts"]["neighbour"] > 2
 
 
+@contextmanager
+def mirrored(cluster: RoutedCluster, port: str) -> Iterator[Path]:
+    """A capture at a port of the switch, as long as the block lasts."""
+    path, net = cluster.folder / f"{port}.pcap", f"--net=/proc/{cluster.state.keeper.pids['switch']}/ns/net"
+    words = [
+        "nsenter",
+        net,
+        "tcpdump",
+        "-i",
+        port,
+        "-U",
+        "-Z",
+        "root",
+        "--time-stamp-precision",
+        "nano",
+        "-w",
+        str(path),
+    ]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(process, "listening on")
+        yield path
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
 @pytest.mark.parametrize("stamp", [True, False])
 def test_a_trace_goes_both_ways_and_is_verified_behind_the_router(cluster: RoutedCluster, stamp: bool) -> None:
     pools = "users: {first: 10.50.7.1}, servers: {first: 10.60.7.1}, scale: {instances: 2}"
     options = f"speed: 4, direction: both, options: {{stamp: {str(stamp).lower()}}}, verify: true"
     text = f"traces: [{{name: t, from: tx1, to: rx1, file: {TRACE}, {pools}, {options}}}]\nexpect: {{loss: 0}}"
-    document = cluster.run(cluster.scenario(text), 0)
+    with mirrored(cluster, "to-dut-a") as capture:
+        document = cluster.run(cluster.scenario(text), 0)
     assert {(row["from"], row["lost_packets"]) for row in document["rows"]} == {("tx1", 0), ("rx1", 0)}
     for verified in document["verified"]:
         assert verified["altered"] == verified["lost"] == 0 and verified["intended"] > 500
     again = recount(Path(document["results"]))
     assert again.status == 0, again.summary
     assert {one.again.altered for one in again.legs} == {0}
+    # The uplink in front of the router, and the downlink behind it.
+    mirror = elsewhere(Path(document["results"]), capture)
+    assert [one.leg.source for one in mirror] == ["tx1", "rx1"]
+    for one in mirror:
+        assert one.verified is not None and one.verified.holds and not one.verified.lost, one.verified
 
 
 def test_a_router_that_changes_more_is_seen(cluster: RoutedCluster) -> None:

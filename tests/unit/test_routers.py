@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,31 @@ def test_a_trace_plays_its_pools_at_the_node_that_sends_them(tmp_path: Path) -> 
     frame = bytes.fromhex("020000000004" + "0293000000aa" + "0800") + bytes(12) + bytes([10, 50, 0, 8, 10, 60, 0, 1])
     assert match.kind == "rest" and match.matches(frame) and all(leg.gateway for leg in made.legs)
     assert not match.matches(frame[:26] + bytes([10, 2, 0, 1]) + frame[30:])
+
+
+def test_ipv6_packets_of_a_trace_are_played_with_their_prefix(tmp_path: Path) -> None:
+    source, target = bytes.fromhex("20010db8" + "00" * 11 + "01"), bytes.fromhex("20010db8" + "00" * 11 + "02")
+    ip = b"\x60\0\0\0\0\x14\x11\x40" + source + target + b"\x10\0\0\x35\0\x14\0\0" + bytes(12)
+    six = Packet(9_000_000, bytes(12) + b"\x86\xdd" + ip)
+    (tmp_path / "t.pcap").write_bytes(write_pcap([udp("10.99.0.1", "10.99.1.1", 0), six]))
+    pools = "users: {first: 10.50.0.0, ipv6: '2001:db8:5::'}, servers: {first: 10.60.0.0}, scale: {instances: 2}"
+    made = resolved(tmp_path, f"traces: [{{name: t, from: tx1, to: rx1, file: t.pcap, direction: up, {pools}}}]")
+    users = AddressSet.parse(made.sends["tx1"].proxy_addresses)
+    servers = AddressSet.parse(made.receives["rx1"].proxy_addresses)
+    wanted = {"10.50.0.0": users, "10.50.0.2": users, "2001:db8:5::a32:1": users, "2001:db8:5::a32:3": users}
+    wanted |= {"10.60.0.2": servers, "fd00::a3c:1": servers, "fd00::a3c:3": servers}
+    assert [text for text, own in wanted.items() if ip_address(text).packed not in own] == []
+    for text in ("10.50.0.1", "2001:db8:5::a32:0", "fd00::a32:1"):
+        assert ip_address(text).packed not in users
+    assert Match.from_data(made.legs[0].match).mask == b"\xff" * 6, "no address is common to both IP versions"
+
+
+def test_a_tunnel_of_a_trace_is_between_its_ends_in_every_instance(tmp_path: Path) -> None:
+    (tmp_path / "t.pcap").write_bytes(trace())
+    pools = "users: {first: 10.50.0.0}, scale: {instances: 3}, gtpu: {outer: {dst: 10.60.0.9}}"
+    made = resolved(tmp_path, f"traces: [{{name: t, from: tx1, to: rx1, file: t.pcap, direction: up, {pools}}}]")
+    assert made.sends["tx1"].proxy_addresses == ["10.1.0.11", "2001:db8:1::11", "fe80::ff:fe00:1"]
+    assert made.receives["rx1"].proxy_addresses == ["10.2.0.21", "10.60.0.9", "fe80::ff:fe00:4"]
 
 
 def test_both_directions_go_to_the_router_of_their_side(tmp_path: Path) -> None:
