@@ -12,13 +12,14 @@ from typing import TypeVar, cast
 import yaml
 
 from pktswarm.master.cluster.dut import facts
-from pktswarm.master.report import bottlenecks, over_time, plots
+from pktswarm.master.report import bottlenecks, n4, over_time, plots
 from pktswarm.master.report.folder import SAMPLES, Results
 from pktswarm.master.report.head import head
 from pktswarm.master.report.over_time import MOST_STREAMS, PEAK_S, Node, OverTime
 from pktswarm.master.report.plots import Plot
 from pktswarm.master.report.render import render
 from pktswarm.master.report.shapes import Shapes, shapes
+from pktswarm.master.report.topology import topology
 from pktswarm.master.results import latency_histogram
 from pktswarm.master.results.document import InterfaceReport, NodeReport, RunDocument, ScenarioEntry
 from pktswarm.master.results.document_rows import RunRow, StreamTotal
@@ -91,6 +92,9 @@ def _context(results: Results) -> dict[str, object]:
         "peak_in": None if peaks is None else round(float(peaks.in_pps.max()) * PEAK_S),
         "peak_out": None if peaks is None else round(float(peaks.out_pps.max()) * PEAK_S),
         "clocks": _clocks(document),
+        "topology": topology(document),
+        "n4": n4.of_run(document),
+        "users": n4.users(document),
         "dut": facts(document.get("dut")),
         "limits": bottlenecks.describe(document, nodes, samples),
         "so_far": _so_far(samples) if results.crashed and samples is not None else [],

@@ -28,7 +28,12 @@ def report(legs: Sequence[Users]) -> UsersResult:
 
 def lines(result: UsersResult) -> list[str]:
     """The report for the terminal."""
-    return [*map(_describe_worst, result["worst"]), *map(_describe_mbr, result["mbr"])]
+    return [*map(_describe_worst, result["worst"]), *mbr_lines(result)]
+
+
+def mbr_lines(result: UsersResult) -> list[str]:
+    """A line for each group with an MBR, and direction."""
+    return [_describe_mbr(each) for each in result["mbr"]]
 
 
 # --- worst users -----------------------------------------------------------------------------------------------------

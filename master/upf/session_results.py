@@ -127,6 +127,12 @@ def lines(document: N4Document) -> list[str]:
             times = " / ".join(f"{(ns or 0) / 1e6:.2f}" for ns in _times(counts))
             line += f", answered in {times} ms (p50 / p99 / maximum)"
         made.append(line)
+    return [*made, *closing(document)]
+
+
+def closing(document: N4Document) -> list[str]:
+    """Returns what the tables do not have: churn that was not requested, final states and heartbeats."""
+    made = []
     intended = document.get("churn_intended", 0)
     establishing = document["operations"].get("churn: establishment")
     requested = establishing["requested"] if establishing else 0

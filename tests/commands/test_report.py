@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
+from n4_results import n4
 from pages import Page, check_accessible, check_nothing_to_fetch_or_run
 from pktswarm.master import report
 from pktswarm.master.cli import report as cli_report
@@ -104,6 +106,84 @@ def test_the_device_under_test_is_described(tmp_path: Path) -> None:
     page = Page(report.make(changed(folder, lambda document: document.update(dut=dut))).read_text())
     texts = [one["text"] for one in page.inside("topology") + page.all("dt", "dd")]
     assert {"edge <b>", "1.10", "40,000,000", "False", "2.1", "firmware"} <= set(texts)
+
+
+def with_upf(document: dict[str, Any]) -> None:
+    """Sides, roles and flows of a UPF's run: three gNBs and a server, all of which send and receive."""
+    hosts, (row, *_), (rank, *_) = ("tx1", "tx2", "tx3", "rx1"), document["rows"], document["ranks"].values()
+    ranks = [{**rank, "host": host, "role": role} for host in hosts for role in ("transmit", "receive")]
+    flows = [("tx1", "rx1"), ("tx2", "rx1"), ("rx1", "tx1+tx2+tx3")]
+    document.update(
+        upf=n4(),
+        inventory=[{"name": host, "side": "n6" if host == "rx1" else "n3"} for host in hosts],
+        ranks={str(number): each for number, each in enumerate(ranks, 1)},
+        rows=[{**row, "from": source, "to": target} for source, target in flows],
+        dut={"name": "upf-9"},
+    )
+
+
+def test_the_report_of_a_upf_has_its_n4_results(tmp_path: Path) -> None:
+    folder = changed(Made().write(tmp_path), with_upf)
+    page = Page(report.make(folder).read_text())
+    check_accessible(page)
+    found = [one["text"] for one in page.all("td", "th", "li", "p")]
+    (at,) = [n for n, text in enumerate(found) if text == "establishment"]
+    assert found[at + 1 : at + 9] == ["5", "4", "1", "0", "5", "2.500", "3.000", "4.000"]
+    assert {"5 deleted", "10.45.0.1", "gone: no response for 3.0 s", "1 x no resources available (75)"} <= set(found)
+    assert "Sessions at the end: 5 deleted; 3 of 3 heartbeats answered by the UPF, 2 by the SMF." in found
+    assert "UPF at 192.0.2.2, Node ID upf.example." in found
+    assert "#n4" in [one.get("@href") for one in page.all("a")]
+
+
+def test_a_run_without_a_upf_has_no_n4_and_one_that_ended_early_says_so(tmp_path: Path) -> None:
+    assert "N4" not in Page(report.make(Made().write(tmp_path)).read_text()).text
+    folder = changed(Made().write(tmp_path), lambda document: document.update(upf={}))
+    assert "N4 has no results: the run ended before its sessions did." in Page(report.make(folder).read_text()).text
+
+
+def drawn(page: Page) -> tuple[list[list[str]], str]:
+    """The lists of nodes and the text between them."""
+    (around,) = [one for one in page.elements if one.get("@class") == "topology"]
+    inside = [one for one in page.elements if around in one["around"]]
+    lists = [one for one in inside if one["tag"] == "ul"]
+    items = [[one["text"] for one in inside if one["tag"] == "li" and each in one["around"]] for each in lists]
+    (between,) = [one["text"] for one in inside if one["tag"] == "p"]
+    return items, between
+
+
+def test_each_node_of_a_upf_is_drawn_once_at_its_side_with_arrows_both_ways(tmp_path: Path) -> None:
+    page = Page(report.make(changed(Made().write(tmp_path), with_upf)).read_text())
+    items, between = drawn(page)
+    both = "eth1, sends and receives"
+    assert items == [
+        ["N3 (gNBs)", f"tx1 {both}", f"tx2 {both}", f"tx3 {both}"],
+        ["N6 (data network)", f"rx1 {both}"],
+    ]
+    assert between == "↔ upf-9 ↔"
+    assert (
+        "N3 (gNBs) to N6 (data network): 2 pairs of nodes; N6 (data network) to N3 (gNBs): 3 pairs of nodes"
+        in page.text
+    )
+
+
+def _swapped(row: dict[str, Any]) -> dict[str, Any]:
+    return {"from": row["to"], "to": row["from"]}
+
+
+def test_traffic_in_one_direction_has_arrows_in_one_direction(tmp_path: Path) -> None:
+    folder = Made().write(tmp_path)
+    items, between = drawn(Page(report.make(folder).read_text()))
+    assert items == [
+        ["side a", "tx1 eth1, sends", "tx2 eth1, sends"],
+        ["side b", "rx1 eth1, receives", "rx2 eth1, receives"],
+    ]
+    assert between == "→ device under test →"
+    swapped = changed(
+        folder, lambda document: [row.update({"from": row["to"], "to": row["from"]}) for row in document["rows"]]
+    )
+    assert drawn(Page(report.make(swapped).read_text()))[1] == "← device under test ←"
+    sideless = changed(folder, lambda document: [host.update(side="") for host in document["inventory"]])
+    assert [each[0] for each in drawn(Page(report.make(sideless).read_text()))[0]] == ["nodes", "nodes"]
 
 
 def test_what_was_not_measured_is_a_dash_and_never_0(tmp_path: Path) -> None:
