@@ -11,6 +11,13 @@ from pktswarm.master.benchmark.trial import Trial
 from pktswarm.master.cluster.dut import DutEntry
 
 
+class Interruption(TypedDict):
+    """`interrupted_utc`: the end of the interrupted process, or the beginning of its last trial if it was killed."""
+
+    interrupted_utc: str
+    resumed_utc: str
+
+
 class Outcome(TypedDict):
     """The keys of every document that has a page of its own."""
 
@@ -23,7 +30,13 @@ class Outcome(TypedDict):
     dut: NotRequired[DutEntry]
 
 
-class Document(Outcome):
+class Resumable(Outcome):
+    """The keys of every document of a command that can be resumed."""
+
+    interruptions: NotRequired[list[Interruption]]
+
+
+class Document(Resumable):
     """The keys of every benchmark's document."""
 
     scenario_file: str

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from pktswarm.master.benchmark.document import Outcome, TrialFields
+from pktswarm.master.benchmark.document import Interruption, Resumable, TrialFields
 from pktswarm.master.cluster.dut import DutEntry
 from pktswarm.master.files import new_folder, replace_text, write_csv
 
@@ -45,21 +45,25 @@ class History(Protocol):
 
 Benchmark = TypeVar("Benchmark", bound=History)
 About = TypeVar("About")
-Stored = TypeVar("Stored", bound=Outcome)
+Stored = TypeVar("Stored", bound=Resumable)
 
 
 class Storage(ABC, Generic[Benchmark, About, Stored]):
     """Writes a benchmark anew after each trial.
 
     `about`: the part of the document that is known before the first; `name`: begins the name of the folder, may be
-    empty; `dut`: the device.
+    empty; `dut`: the device; `resumed`: the folder of a benchmark that is continued, in place of a new one.
     """
 
     kind: ClassVar[str]
     """The command: the end of the folder's name, and the name of the document."""
 
-    def __init__(self, results: Path, name: str, about: About, dut: DutEntry | None = None) -> None:
-        self.path, self.about, self.dut = new_folder(results, "-".join(filter(None, (name, self.kind)))), about, dut
+    def __init__(
+        self, results: Path, name: str, about: About, dut: DutEntry | None = None, resumed: Path | None = None
+    ) -> None:
+        self.path = resumed or new_folder(results, "-".join(filter(None, (name, self.kind))))
+        self.about, self.dut, self.resumed = about, dut, resumed is not None
+        self.interruptions: list[Interruption] = []
 
     @property
     def runs(self) -> Path:
@@ -67,11 +71,11 @@ class Storage(ABC, Generic[Benchmark, About, Stored]):
 
     @contextlib.contextmanager
     def discarded_without_trials(self, benchmark: History) -> Iterator[None]:
-        """Remove the folder if an error occurs before the first trial."""
+        """Remove the folder if an error occurs before the first trial, unless it is that of a resumed benchmark."""
         try:
             yield
         except BaseException:
-            if not benchmark.trials:
+            if not benchmark.trials and not self.resumed:
                 shutil.rmtree(self.path)
             raise
 
@@ -80,6 +84,7 @@ class Storage(ABC, Generic[Benchmark, About, Stored]):
         document = self.document(benchmark)
         if self.dut is not None:
             document["dut"] = self.dut
+        document["interruptions"] = self.interruptions
         replace_text(self.path / f"{self.kind}.json", json.dumps(document, indent=2) + "\n")
         for name, (columns, rows) in self.tables(benchmark, document).items():
             write_csv(self.path / name, columns, rows)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pktswarm.master.calibrate.measure import Receiver, Sender, Transmitter
+from pktswarm.master.benchmark.outlook import Outlook, left_by_parts
+from pktswarm.master.benchmark.trial import Trial
+from pktswarm.master.calibrate.kept import Kept, KeptFigure, Trials
+from pktswarm.master.calibrate.measure import Receiver, Sender, Transmitter, bounds_sent, too_much
 from pktswarm.master.calibrate.options import RECEIVERS, SENDERS, Options
 from pktswarm.master.calibrate.rate_search import RateResult
-from pktswarm.master.calibrate.runs import Flow, Runs
+from pktswarm.master.calibrate.runs import Flow, Runs, Sent
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.cluster.node import reports_by_host
 from pktswarm.master.plan.capacity import FAILED, UNCONFIRMED, USED, Capacity, Figure, missing_of
 from pktswarm.master.scenario.receive import Receive
+from pktswarm.master.search.outlook import bounds
 from pktswarm.traffic.errors import (
     EXIT_AS_EXPECTED,
     EXIT_INCOMPLETE,
@@ -63,8 +68,18 @@ class Calibration:
     runs: Runs
     capacity: Capacity
     on_figure: Callable[[Figure, bool], None]
+    kept: Kept | None = None
+    """The figures and trials of an interrupted calibration, and of this one; None: nothing is kept."""
+    note: Callable[[Outlook], None] = lambda outlook: None
+    """Called with what is found so far, before each figure."""
     reports: dict[str, dict[str, Any]] = field(default_factory=dict)
     figures: list[Figure] = field(default_factory=list)
+    took_s: list[float] = field(default_factory=list)
+    """The times of the figures that were measured."""
+    made: int = 0
+    """Number of trials."""
+    tried: list[Trial] = field(default_factory=list)
+    """The paced trials of the present figure."""
     problem: str = ""
 
     def run(self) -> None:
@@ -129,15 +144,45 @@ class Calibration:
         ]
 
     def _do(self, job: Job) -> None:
+        self.tried = []
+        self.note(self._outlook(job))
+        stored = None if self.kept is None else self.kept.figure(job.key)
+        if stored is not None:
+            if stored.figure.changed(self.reports[job.node]):
+                problem = "its kernel, driver or link speed has changed since the interruption"
+                raise PktswarmError(f"{job.node}: {problem}: calibrate without --resume")
+            self._take(stored.figure)
+            self.took_s.append(stored.took_s)
+            self._add(stored.figure, True)
+            return
         known = self.capacity.figure(job.key)
         if known is not None and self._is_current(known):
             self._add(known, True)
             return
+        began = time.monotonic()
         figure = self._measured(job)
+        self._take(figure)
+        self.took_s.append(time.monotonic() - began)
+        if self.kept is not None:
+            self.kept.keep(job.key, KeptFigure(figure, self.took_s[-1]))
+        self._add(figure, False)
+
+    def _take(self, figure: Figure) -> None:
         if figure.state != FAILED:
             self.capacity = self.capacity.with_figure(figure)
             self.capacity.write()
-        self._add(figure, False)
+
+    def _outlook(self, job: Job) -> Outlook:
+        """What is found so far. The number of trials of a figure is not known in advance."""
+        parts, done = len(list(self.jobs())), len(self.figures)
+        left_s = left_by_parts(self.took_s, parts - done)
+        found = bounds_sent(self.tried) if job.role == "transmit" else bounds(self.tried, 0.0)
+        return Outlook(self.made, job.describe(), done + 1, parts, (found,), left_s=left_s)
+
+    def _tried(self, job: Job, trial: Trial) -> None:
+        self.made += 1
+        self.tried += [trial] if trial.intended_pps else []
+        self.note(self._outlook(job))
 
     def _measured(self, job: Job) -> Figure:
         """Measure a figure. A refusal by the node (e.g. of a frame longer than its MTU) is a failed figure."""
@@ -163,12 +208,16 @@ class Calibration:
         target = next((target for source, target in self.pairs() if source == job.node), "")
         if not target:
             return Measurement(RateResult(FAILED, problem="no other node can receive its packets"))
-        work = Transmitter(
-            lambda rate_pps: self.runs.sent(
-                Flow(job.node, job.engine, rate_pps), target, job.size_bytes, self.options.form.trial_s
-            ),
-            self.options.form,
-        )
+        trial_s = self.options.form.trial_s
+
+        def sent(rate_pps: float | None) -> Sent:
+            flow = Flow(job.node, job.engine, rate_pps)
+            found = trials.measure(flow, lambda: self.runs.sent(flow, target, job.size_bytes, trial_s))
+            self._tried(job, found.trial)
+            return found
+
+        trials = Trials(self.kept, job.key, Sent, lambda sent: sent.problem)
+        work = Transmitter(sent, self.options.form)
         return Measurement(work.measure(), top_pps=work.top_pps)
 
     def _receiver(self, job: Job) -> Measurement:
@@ -177,11 +226,17 @@ class Calibration:
             problem = f"no transmitter has a figure for {job.size_bytes} bytes: calibrate the transmitters first"
             return Measurement(RateResult(FAILED, problem=problem))
         receive = Receive.model_validate({"engine": job.engine, "mode": job.mode})
-        work = Receiver(
-            lambda flows, trial_s: self.runs.received(flows, job.node, job.size_bytes, trial_s, receive),
-            available,
-            self.options.form,
-        )
+
+        def received(flows: Sequence[Flow], trial_s: float) -> Trial:
+            found = trials.measure(
+                [flows, trial_s], lambda: self.runs.received(flows, job.node, job.size_bytes, trial_s, receive)
+            )
+            self._tried(job, found)
+            return found
+
+        # A load that the transmitters cannot send is a result.
+        trials = Trials(self.kept, job.key, Trial, lambda trial: "" if too_much(trial) else trial.problem)
+        work = Receiver(received, available, self.options.form)
         return Measurement(work.measure(), senders=[sender.node for sender in work.senders])
 
     def _senders(self, job: Job) -> list[Sender]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pktswarm.master.benchmark.document import Outcome
+from pktswarm.master.benchmark.document import Resumable
 from pktswarm.master.calibrate.calibration import Calibration
 
 FORMAT_VERSION = 1
 
 
-class CalibrationDocument(Outcome):
+class CalibrationDocument(Resumable):
     capacity: str
     """Path of the capacity file."""
     results: str
@@ -35,4 +35,5 @@ def document(calibration: Calibration, folder: Path, hosts: Path) -> Calibration
         "lacking": calibration.lacking(),
         "figures": [figure.model_dump() for figure in calibration.figures],
         "hosts_file": str(hosts),
+        "interruptions": [],
     }

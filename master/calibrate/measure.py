@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pktswarm.master.benchmark.attempts import REPEATS
+from pktswarm.master.benchmark.outlook import Bounds
 from pktswarm.master.benchmark.trial import OWN_LIMIT, Trial
 from pktswarm.master.calibrate.options import Form
 from pktswarm.master.calibrate.rate_search import RateResult, RateSearch, Try
@@ -60,7 +61,7 @@ class Transmitter:
             if sent.problem or not sent.trial.held_up:
                 break
             sent = self._run(rate_pps)
-        problem = sent.problem or ("" if _too_much(sent.trial) else sent.trial.problem)
+        problem = sent.problem or ("" if too_much(sent.trial) else sent.trial.problem)
         return Try(not sent.trial.problem, sent.did_pps, problem)
 
     def _run(self, rate_pps: float | None) -> Sent:
@@ -101,7 +102,7 @@ class Receiver:
             senders, trial = self.available[:count], None
             for share in SHARES:
                 trial = self._trial(senders, share * _sum(senders))
-                if not _too_much(trial):
+                if not too_much(trial):
                     break
             if trial is None or trial.problem:
                 return largest or trial or _no_trial()
@@ -152,7 +153,7 @@ class Receiver:
             if not trial.held_up:
                 break
             trial = self._trial(self.senders, rate_pps)
-        self._short = _too_much(trial)
+        self._short = too_much(trial)
         problem = trial.problem or (NOT_COUNTED if trial.lost_packets is None else "")
         return Try(not problem and trial.lost_packets == 0, rate_pps, problem)
 
@@ -163,11 +164,18 @@ class Receiver:
         return self.received(flows, self.form.trial_s if trial_s is None else trial_s)
 
 
+def bounds_sent(trials: Sequence[Trial]) -> Bounds:
+    """The highest rate that a transmitter sent in time, below the lowest that it did not."""
+    upper = min((trial.intended_pps for trial in trials if trial.problem), default=None)
+    sent = [trial.intended_pps for trial in trials if not trial.problem]
+    return Bounds("sent", max((pps for pps in sent if upper is None or pps < upper), default=None), upper)
+
+
 def _sum(senders: Sequence[Sender]) -> float:
     return sum(sender.rate_pps for sender in senders)
 
 
-def _too_much(trial: Trial) -> bool:
+def too_much(trial: Trial) -> bool:
     """Whether the transmitters could not send a trial."""
     return trial.held_up or OWN_LIMIT in trial.problem
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
 
+from pktswarm.master.benchmark.job import Job
+from pktswarm.master.benchmark.runs import watching
 from pktswarm.master.benchmark.trial import Tolerance, Trial, trial_of
 from pktswarm.master.calibrate.options import COMMAND
-from pktswarm.master.live.watch import Watch
 from pktswarm.master.results.doubts import MISSED
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.run.kept_ranks import KeptRanks
@@ -58,7 +59,10 @@ class Sent:
 
 @dataclass
 class Runs:
-    """Makes the runs. `slack`: tolerance of a load, as a share of it."""
+    """Makes the runs. `slack`: tolerance of a load, as a share of it. `job`: what they are part of.
+
+    `on_trial` is called with each trial, and with the rate of an unpaced one.
+    """
 
     hosts: Path
     folder: Path
@@ -67,6 +71,8 @@ class Runs:
     console: Console
     kept: KeptRanks
     labels: Mapping[str, str] = field(default_factory=dict)
+    job: Job | None = None
+    on_trial: Callable[[Trial, float | None], None] = lambda trial, unpaced_pps: None
     count: int = field(default=0, init=False)
 
     def probe(self, pairs: Sequence[tuple[str, str]]) -> Run:
@@ -77,7 +83,7 @@ class Runs:
             )
             for number, (source, target) in enumerate(pairs)
         ]
-        run, finished = self._run(streams, COUNT)
+        run, finished = self._run(streams, COUNT, PROBE_PPS)
         for row in finished.outcome.rows:
             if not row.received.packets:
                 problem = f"{row.leg.target} receives no packets of {row.leg.source}: {finished.outcome.reason}"
@@ -93,11 +99,15 @@ class Runs:
         problem = _incomplete(finished.outcome)
         if not problem and (trial.sent_packets is None or sent_by_interface is None):
             problem = "sent packets were not counted"
-        return Sent(trial, sent_by_interface, rows[0].sent.seconds if rows else None, problem)
+        sent = Sent(trial, sent_by_interface, rows[0].sent.seconds if rows else None, problem)
+        self.on_trial(trial, sent.did_pps if flow.rate_pps is None else None)
+        return sent
 
     def received(self, flows: Sequence[Flow], target: str, size_bytes: int, trial_s: float, receive: Receive) -> Trial:
         """Make a run of several transmitters to one receiver."""
-        return self._trial(flows, target, size_bytes, trial_s, receive)[1]
+        trial = self._trial(flows, target, size_bytes, trial_s, receive)[1]
+        self.on_trial(trial, None)
+        return trial
 
     def _trial(
         self,
@@ -110,15 +120,15 @@ class Runs:
     ) -> tuple[Finished, Trial]:
         began = time.monotonic()
         streams = [_stream(number, flow, target, size_bytes, trial_s) for number, flow in enumerate(flows)]
-        _, finished = self._run(streams, receive)
-        finished.outcome = _lost_not_doubted(finished.outcome, target)
         load_pps = sum(flow.rate_pps or 0.0 for flow in flows)
+        _, finished = self._run(streams, receive, load_pps or None)
+        finished.outcome = _lost_not_doubted(finished.outcome, target)
         names = {stream.name for stream in streams}
         results, took_s = finished.folder.relative_to(self.folder.parent), round(time.monotonic() - began, 3)
         tolerance = Tolerance(self.slack, losses=losses)
         return finished, trial_of(load_pps, trial_s, names, tolerance, finished.outcome, results, took_s)
 
-    def _run(self, streams: list[Stream], receive: Receive) -> tuple[Run, Finished]:
+    def _run(self, streams: list[Stream], receive: Receive, rate_pps: float | None) -> tuple[Run, Finished]:
         """Make a run. Raises Stopped, and BadInput for what a node cannot do."""
         self.count += 1
         scenario = Scenario(name=COMMAND, streams=streams, receive=receive)
@@ -135,7 +145,7 @@ class Runs:
                 labels=self.labels,
             )
             console = self.console if self.console.is_terminal else Console(stderr=True, quiet=True)
-            with Watch(console, run, tables=False) as watch:
+            with watching(console, run, self.job, rate_pps) as watch:
                 finished = run.execute(watch)
         except BadInput:
             raise

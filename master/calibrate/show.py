@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pktswarm.master.benchmark.show import print_notes, print_remarks
+from pktswarm.master.benchmark.show import print_notes, print_remarks, trial_outcome
+from pktswarm.master.benchmark.trial import Trial
 from pktswarm.master.calibrate.calibration import Calibration
 from pktswarm.master.output import figures_table
 from pktswarm.master.plan.capacity import AT_LEAST, FAILED, UNCONFIRMED, Figure
@@ -26,6 +27,13 @@ def line(figure: Figure, known: bool) -> str:
         return f"{head(figure)}: {rate(figure)}, measured {figure.utc}"
     result = f"{rate(figure)}, {figure.state}" if figure.rate_pps is not None else figure.state
     return f"{head(figure)}: {result}{f': {figure.problem}' if figure.problem else ''} ({figure.trials} runs)"
+
+
+def trial_line(trial: Trial, unpaced_pps: float | None) -> str:
+    """One trial. `unpaced_pps`: the rate of one without pacing."""
+    if unpaced_pps is not None:
+        return f"unpaced: {pps(unpaced_pps)} sent"
+    return f"{pps(trial.intended_pps)} for {trial.duration_s:g} s: {trial_outcome(trial)}"
 
 
 def head(figure: Figure) -> str:

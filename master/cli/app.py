@@ -40,18 +40,20 @@ from pktswarm.master.cli.options import (
     Hosts,
     Json,
     Labels,
+    Metrics,
     Patience,
     ResultFolder,
     Results,
     ScenarioFile,
     enter_lab,
     examples,
+    serve_metrics,
 )
 from pktswarm.traffic import VERSION
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, BadInputs, PktswarmError
 
 if TYPE_CHECKING:
-    from pktswarm.master.live.metrics import Served
+    pass
 
 app = typer.Typer(
     name="pktswarm",
@@ -136,12 +138,7 @@ def run(
     repeat: Annotated[
         int | None, typer.Option(help="Number of runs, 2 or more, and the dispersion of their figures.", min=2)
     ] = None,
-    metrics: Annotated[
-        int | None,
-        typer.Option(
-            "--metrics", help="Loopback port that serves live figures to Prometheus, 0 to 65535; 0: any free."
-        ),
-    ] = None,
+    metrics: Metrics = None,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
     label: Labels = None,
@@ -156,7 +153,7 @@ def run(
 
     allow, labels = Allow(any_address, control_interface), dut.labels("run", label or [])
     report.check_target(junit, "--junit", "run")
-    served = _metrics(metrics)
+    served = serve_metrics(metrics)
     enter_lab(hosts)
     if repeat is not None:
         cli_repeat.repeat(scenario, hosts, results, patience, repeat, as_json, junit, page, served, allow, labels)
@@ -248,15 +245,6 @@ def verify(
     matches = [result.verified for result in results if result.verified is not None]
     whole = all(match.holds and not match.lost for match in matches)
     raise typer.Exit(EXIT_AS_EXPECTED if whole else EXIT_NOT_AS_EXPECTED)
-
-
-def _metrics(port: int | None) -> Served | None:
-    """Bind the port of --metrics in the namespace of the caller, before a lab is entered. Starts no thread."""
-    if port is None:
-        return None
-    from pktswarm.master.live.metrics import Served
-
-    return Served(port)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from pktswarm.master.cli import complete
 from pktswarm.master.cli.quantity import quantity, time_option
 from pktswarm.traffic import units
 from pktswarm.traffic.errors import BadInput
+
+if TYPE_CHECKING:
+    from pktswarm.master.live.metrics import Served
 
 NS_PER_S = 1_000_000_000
 LEAST_TIME_S, TIME_LIMIT_S = 1e-9, 1e9
@@ -115,6 +118,21 @@ Labels = Annotated[
     ),
 ]
 
+Metrics = Annotated[
+    int | None,
+    typer.Option("--metrics", help="Loopback port that serves live figures to Prometheus, 0 to 65535; 0: any free."),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="FOLDER",
+        help="Continue the interrupted command of this results folder, with the same scenario, inventory and options; "
+        "finished trials are not repeated.",
+        autocompletion=complete.results,
+    ),
+]
+
 
 def examples(*commands: str) -> str:
     """The end of a help text: each example on a line of its own."""
@@ -129,6 +147,15 @@ def nanoseconds(command: str, option: str, seconds: float | None, noun: str) -> 
         allowed = f"{LEAST_TIME_S:g} s or more and below {TIME_LIMIT_S:g} s"
         raise BadInput(command, f"{noun} out of range", key=option, value=seconds, allowed=allowed)
     return round(seconds * NS_PER_S)
+
+
+def serve_metrics(port: int | None) -> Served | None:
+    """Bind the port of --metrics in the namespace of the caller, before a lab is entered. Starts no thread."""
+    if port is None:
+        return None
+    from pktswarm.master.live.metrics import Served
+
+    return Served(port)
 
 
 def enter_lab(hosts: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,11 +18,14 @@ from pktswarm.master.cli.options import (
     Hosts,
     Json,
     Labels,
+    Metrics,
     Patience,
     Precision,
     Results,
+    Resume,
     enter_lab,
     examples,
+    serve_metrics,
     shipped_or_file,
 )
 from pktswarm.master.cli.quantity import time_option
@@ -30,6 +34,7 @@ EXAMPLES = examples(
     "rfc2544",
     "rfc2544 --sizes 64,512,1518 --tests throughput,latency",
     "rfc2544 my.yaml --hosts hosts/boards.yml --max 1gbit --full",
+    "rfc2544 --resume results/20260101T120000Z-rfc2544-rfc2544",
 )
 DEFAULT_SCENARIO = Path("configs/rfc2544.yaml")
 SIZES = "64,128,256,512,1024,1280,1518"
@@ -77,6 +82,8 @@ def rfc2544(
     precision: Precision = "0.5%",
     longest_burst: LongestBurst = 2.0,
     confirm: Confirm = None,
+    resume: Resume = None,
+    metrics: Metrics = None,
     results: Results = DEFAULT_RESULTS,
     patience: Patience = 1.0,
     as_json: Json = False,
@@ -89,13 +96,14 @@ def rfc2544(
     The benchmarks overload the device under test: use them only in an isolated test network, NEVER on a network in use
     (RFC 6815). The quick form, which is the default, is not conformant to RFC 2544: its trials are short.
     """
+    from pktswarm.master.benchmark.job import Names, inputs
     from pktswarm.master.benchmark.options import WARNING
     from pktswarm.master.benchmark.options import precision as parse_precision
     from pktswarm.master.cluster import dut, inventory
     from pktswarm.master.plan.allowlist import Allow
-    from pktswarm.master.results import terminal
     from pktswarm.master.rfc2544 import page, tester
     from pktswarm.master.rfc2544.options import parse
+    from pktswarm.master.rfc2544.outlook import outlook
     from pktswarm.master.rfc2544.procedure import Benchmark
     from pktswarm.master.rfc2544.show import print_results, trial_line
     from pktswarm.master.rfc2544.storage import Storage
@@ -105,21 +113,22 @@ def rfc2544(
     share = parse_precision(scenario, precision)
     options = parse(scenario, sizes, tests, full, medium, share, longest_burst, confirm)
     labels = dut.labels("rfc2544", label or [])
+    served = serve_metrics(metrics)
     enter_lab(hosts)
-    read = scenarios.load(scenario)
-    cluster = inventory.load(hosts)
+    read, cluster = scenarios.load(scenario), inventory.load(hosts)
     loads = tester.loads(scenario, read, cluster, options)
-    limits = loads.limits()
-    storage = Storage(results, read.name, loads.about(hosts), dut.entry(cluster.dut, labels))
-    console = terminal.console(stderr=True)
-    allow = Allow(any_address, control_interface)
+    limits, allow = loads.limits(), Allow(any_address, control_interface)
+    make = partial(Storage, results, read.name, loads.about(hosts), dut.entry(cluster.dut, labels))
+    given = inputs(read, cluster, {"rfc2544": options, "labels": labels})
+    storage, job = benchmark.begin(make, Names(Storage.kind, read.name), given, resume, served)
     with KeptRanks() as kept:
-        trials = tester.Tester(loads, hosts, storage.runs, patience, console, allow, kept, labels)
+        trials = tester.Tester(loads, hosts, storage.runs, patience, job.console, allow, kept, labels, job)
 
         def check() -> None:
             trials.check(limits)
-            console.print(f"{WARNING}\n{options.conformity}", style="bold", markup=False, highlight=False)
+            job.console.print(f"{WARNING}\n{options.conformity}", style="bold", markup=False, highlight=False)
 
-        running = Benchmark(options, limits, trials.measure, benchmark.after_trial(console, trial_line, storage))
-        ended = benchmark.conduct(running, storage, check)
+        after_trial = benchmark.after_trial(trial_line, storage, job, outlook)
+        running = Benchmark(options, limits, trials.journaled(job), after_trial)
+        ended = benchmark.conduct(running, storage, check, job, outlook)
     benchmark.finish(storage.path, ended, as_json, print_results, page.make)

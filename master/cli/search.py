@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,15 +18,25 @@ from pktswarm.master.cli.options import (
     Hosts,
     Json,
     Labels,
+    Metrics,
     Patience,
     Precision,
     Results,
+    Resume,
     ScenarioFile,
     enter_lab,
     examples,
+    serve_metrics,
 )
 from pktswarm.master.cli.quantity import quantity, time_option
 from pktswarm.traffic import units
+
+if TYPE_CHECKING:
+    from pktswarm.master.benchmark.job import Job
+    from pktswarm.master.benchmark.runs import Runs
+    from pktswarm.master.search.document import SearchDocument
+    from pktswarm.master.search.goals import SearchOptions
+    from pktswarm.master.search.storage import Storage
 
 EXAMPLES = examples(
     "search configs/search.yaml",
@@ -33,6 +44,7 @@ EXAMPLES = examples(
     "search configs/search.yaml --min 10kpps --max 1.5M --duration 500ms",
     "search configs/search.yaml --expect latency_p99_us=5000",
     "search configs/search.yaml --confirm 60",
+    "search configs/search.yaml --resume results/20260101T120000Z-search-search",
 )
 Streams = Annotated[
     list[str] | None,
@@ -103,6 +115,8 @@ def search(
     duration: Duration = 1.0,
     trials: Trials = 3,
     confirm: Confirm = None,
+    resume: Resume = None,
+    metrics: Metrics = None,
     results: Results = DEFAULT_RESULTS,
     patience: Patience = 1.0,
     as_json: Json = False,
@@ -115,37 +129,45 @@ def search(
     The search overloads the device under test: use it only in an isolated test network, NEVER on a network in use
     (RFC 6815).
     """
+    from pktswarm.master.benchmark.job import Names, inputs
     from pktswarm.master.benchmark.load import load_of
     from pktswarm.master.benchmark.runs import Runs
     from pktswarm.master.benchmark.trial import Tolerance
     from pktswarm.master.cluster import dut, inventory
     from pktswarm.master.plan.allowlist import Allow
-    from pktswarm.master.results import terminal
     from pktswarm.master.run.kept_ranks import KeptRanks
     from pktswarm.master.scenario import expectations
     from pktswarm.master.scenario import scenario as scenarios
     from pktswarm.master.search import goals, page
     from pktswarm.master.search.document import about
-    from pktswarm.master.search.engine import Search
-    from pktswarm.master.search.show import print_results, trial_line
+    from pktswarm.master.search.show import print_results
     from pktswarm.master.search.storage import Storage
 
     options = goals.parse(scenario, loss or ["0"], lowest, highest, precision, duration, trials, confirm)
-    limits = expectations.parse(scenario, "--expect", expect or [])
-    labels = dut.labels("search", label or [])
+    limits, labels = expectations.parse(scenario, "--expect", expect or []), dut.labels("search", label or [])
+    served = serve_metrics(metrics)
     enter_lab(hosts)
-    read = scenarios.load(scenario)
-    cluster = inventory.load(hosts)
+    read, cluster = scenarios.load(scenario), inventory.load(hosts)
     load = load_of(scenario, read, cluster, stream or [])
     bounds = goals.bounds(scenario, options, load.own_pps, load.least_pps)
     load.check_lasting(max(duration, confirm or 0.0))
-    options = replace(options, longest_confirm_s=load.lasts_s())
-    storage = Storage(results, read.name, about(load, hosts, expect or []), dut.entry(cluster.dut, labels))
-    console = terminal.console(stderr=True)
-    allow = Allow(any_address, control_interface)
+    asked = {"search": options, "bounds_pps": bounds, "streams": load.unit_pps, "expect": limits, "labels": labels}
+    options, allow = replace(options, longest_confirm_s=load.lasts_s()), Allow(any_address, control_interface)
+    make = partial(Storage, results, read.name, about(load, hosts, expect or []), dut.entry(cluster.dut, labels))
+    storage, job = benchmark.begin(make, Names(Storage.kind, read.name), inputs(read, cluster, asked), resume, served)
     tolerance = Tolerance(options.precision, losses=options.losses, limits=limits)
     with KeptRanks() as kept:
-        runs = Runs(load, hosts, storage.runs, tolerance, patience, console, allow, kept, labels)
-        running = Search(options, *bounds, runs.measure, benchmark.after_trial(console, trial_line, storage))
-        ended = benchmark.conduct(running, storage, lambda: runs.check(bounds, options.first_trial_s))
+        runs = Runs(load, hosts, storage.runs, tolerance, patience, job.console, allow, kept, labels, job)
+        ended = _run(options, bounds, runs, storage, job)
     benchmark.finish(storage.path, ended, as_json, print_results, page.make)
+
+
+def _run(options: SearchOptions, bounds: tuple[float, float], runs: Runs, storage: Storage, job: Job) -> SearchDocument:
+    from pktswarm.master.search.engine import Search
+    from pktswarm.master.search.outlook import outlook
+    from pktswarm.master.search.show import trial_line
+
+    callback = benchmark.after_trial(trial_line, storage, job, outlook)
+    running = Search(options, *bounds, runs.journaled(job), callback)
+    check = partial(runs.check, bounds, options.first_trial_s)
+    return benchmark.conduct(running, storage, check, job, outlook)

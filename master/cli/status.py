@@ -26,16 +26,17 @@ def status(
     result: Annotated[
         Path,
         typer.Argument(
-            help="Results folder of a run, or a folder of such folders: then the newest run.",
+            help="Results folder of a run or job, or a folder of such folders: then the newest run.",
             autocompletion=complete.results,
         ),
     ] = DEFAULT_RESULTS,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat every second until the run has ended.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document a line on standard output.")] = False,
 ) -> None:
-    """Report the progress of a run: running, finished, or died.
+    """Report the progress of a run, and of the search, benchmark, calibration or table that it is part of.
 
-    Exit status: 0 the run is in progress; that of the run when it has finished; 2 bad input; 3 the run died.
+    Exit status: 0 the run or its job is in progress; that of the job or run when it has finished; 2 bad input; 3 it
+    died.
     """
     from pktswarm.master.live import status as statuses
     from pktswarm.master.results import terminal
@@ -45,9 +46,10 @@ def status(
     show = _as_json if as_json else _Screen(console, watch)
     progress = statuses.look(path)
     show(progress)
-    while watch and progress.state == "running":
+    while watch and progress.is_running:
         time.sleep(EVERY_S)
-        progress = statuses.look(path)
+        # The next trial of a job is another run.
+        progress = statuses.look(path if progress.job is None else statuses.find(Path(progress.job["results"])))
         show(progress)
     raise typer.Exit(progress.exit_status)
 
@@ -64,7 +66,7 @@ class _Screen:
         self._next_line = 0.0
 
     def __call__(self, progress: Found) -> None:
-        if progress.state == "running" and not self.console.is_terminal:
+        if progress.is_running and not self.console.is_terminal:
             self._line(progress)
             return
         if self.again:
@@ -76,18 +78,32 @@ class _Screen:
 
         if time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY_S
+            self._job(progress)
             text = "no figures yet" if progress.figures is None else view.line(progress.figures)
             self.console.print(f"{progress.path}: {text}", markup=False, highlight=False, soft_wrap=True)
+
+    def _job(self, progress: Found) -> None:
+        from pktswarm.master.live import job as jobs
+
+        if (job := progress.job) is None:
+            return
+        lines = [f"{job['results']}: {job['state']}{f': {reason}' if (reason := job['problem']) else ''}"]
+        lines.append(jobs.headline(job))
+        if job["state"] in ("interrupted", "died"):
+            lines.append(f"to continue: {job['resume']}")
+        self.console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
     def _whole(self, progress: Found) -> None:
         from pktswarm.master.live import view
 
+        self._job(progress)
         reason = (
             "" if progress.outcome is None else f", exit {progress.outcome['status']}: {progress.outcome['reason']}"
         )
         self.console.print(f"{progress.path}: {progress.state}{reason}", markup=False, highlight=False, soft_wrap=True)
         if progress.figures is not None:
-            self.console.print(view.screen(progress.figures, *self.console.size))
+            # The job is printed above.
+            self.console.print(view.screen({**progress.figures, "job": None}, *self.console.size))
         for total in () if progress.outcome is None else progress.outcome["totals"]:
             self.console.print(_total(total), markup=False, highlight=False, soft_wrap=True)
         if progress.state == "died":

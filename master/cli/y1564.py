@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,16 +17,21 @@ from pktswarm.master.cli.options import (
     Hosts,
     Json,
     Labels,
+    Metrics,
     Patience,
     Results,
+    Resume,
     enter_lab,
     examples,
+    serve_metrics,
     shipped_or_file,
 )
 from pktswarm.master.cli.quantity import time_option
 
 EXAMPLES = examples(
-    "y1564 configs/services/access.yaml", "y1564 configs/services/access.yaml --tests performance --performance 15min"
+    "y1564 configs/services/access.yaml",
+    "y1564 configs/services/access.yaml --tests performance --performance 15min",
+    "y1564 configs/services/access.yaml --resume results/20260101T120000Z-access-y1564",
 )
 LONGEST_S = 86400.0
 ServicesFile = Annotated[
@@ -65,6 +71,8 @@ def y1564(
     tests: Tests = TESTS,
     step: StepSeconds = 5.0,
     performance: PerformanceSeconds = 30.0,
+    resume: Resume = None,
+    metrics: Metrics = None,
     results: Results = DEFAULT_RESULTS,
     patience: Patience = 1.0,
     as_json: Json = False,
@@ -77,14 +85,15 @@ def y1564(
     Services are sent above their agreed rates: use this only in an isolated test network, NEVER on a network in use
     (RFC 6815).
     """
+    from pktswarm.master.benchmark.job import Names, inputs
     from pktswarm.master.benchmark.options import WARNING, check_duration, names
     from pktswarm.master.cluster import dut, inventory
     from pktswarm.master.plan.allowlist import Allow
-    from pktswarm.master.results import terminal
     from pktswarm.master.run.kept_ranks import KeptRanks
     from pktswarm.master.y1564 import page, procedure, services, tester
     from pktswarm.master.y1564.document import CONFORMITY
     from pktswarm.master.y1564.document import About as Y1564About
+    from pktswarm.master.y1564.outlook import outlook
     from pktswarm.master.y1564.show import print_results, trial_line
     from pktswarm.master.y1564.storage import Storage
 
@@ -92,25 +101,26 @@ def y1564(
     check_duration(file, "--step", step, LONGEST_S, "test")
     check_duration(file, "--performance", performance, LONGEST_S, "test")
     labels = dut.labels("y1564", label or [])
+    served = serve_metrics(metrics)
     enter_lab(hosts)
-    read = services.load(file)
-    name = read.scenario.name
-    longest_s = max(step, performance)
-    cluster = inventory.load(hosts)
+    read, cluster = services.load(file), inventory.load(hosts)
+    name, longest_s = read.scenario.name, max(step, performance)
     loads = tester.loads(read, cluster, longest_s)
     about = Y1564About(name=name, scenario_file=str(file), hosts_file=str(hosts))
-    storage = Storage(results, name, about, dut.entry(cluster.dut, labels))
-    console = terminal.console(stderr=True)
-    allow = Allow(any_address, control_interface)
     in_order = tuple(test for test in procedure.TESTS if test in chosen)
-    callback = benchmark.after_trial(console, trial_line, storage)
+    asked = {"tests": in_order, "step_s": step, "performance_s": performance, "services": read.services}
+    make = partial(Storage, results, name, about, dut.entry(cluster.dut, labels))
+    given = inputs(read.scenario, cluster, {**asked, "labels": labels})
+    storage, job = benchmark.begin(make, Names(Storage.kind, name), given, resume, served)
+    allow = Allow(any_address, control_interface)
+    callback = benchmark.after_trial(trial_line, storage, job, outlook)
     with KeptRanks() as kept:
-        trials = tester.Tester(read, loads, hosts, storage.runs, patience, console, allow, kept, labels)
+        trials = tester.Tester(read, loads, hosts, storage.runs, patience, job.console, allow, kept, labels, job)
 
         def check() -> None:
             trials.check(longest_s)
-            console.print(f"{WARNING}\n{CONFORMITY}", style="bold", markup=False, highlight=False)
+            job.console.print(f"{WARNING}\n{CONFORMITY}", style="bold", markup=False, highlight=False)
 
-        running = procedure.Activation(read.services, in_order, step, performance, trials.measure, callback)
-        ended = benchmark.conduct(running, storage, check)
+        running = procedure.Activation(read.services, in_order, step, performance, trials.journaled(job), callback)
+        ended = benchmark.conduct(running, storage, check, job, outlook)
     benchmark.finish(storage.path, ended, as_json, print_results, page.make)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
+from pktswarm.master.live.job import JobDocument, JobProgress
 from pktswarm.master.results.document_rows import StreamTotal
 
 FORMAT_VERSION = 1
@@ -113,6 +114,8 @@ class LiveDocument(TypedDict):
     streams: list[StreamFigures]
     nodes: list[NodeFigures]
     warnings: list[Warning]
+    job: JobProgress | None
+    """The search, benchmark, calibration or table that the run is part of; missing in documents of older versions."""
 
 
 class StatusDocument(TypedDict, total=False):
@@ -124,3 +127,4 @@ class StatusDocument(TypedDict, total=False):
     reason: str | None
     totals: list[StreamTotal]
     figures: LiveDocument | None
+    job: JobDocument | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from pktswarm.master.cluster.node import NodeState
 from pktswarm.master.files import utc
@@ -16,6 +17,7 @@ from pktswarm.master.live.document import (
     StreamFigures,
 )
 from pktswarm.master.live.expected_sent import ExpectedSent
+from pktswarm.master.live.job import JobProgress, no_job
 from pktswarm.master.live.live_counters import Part, Reports, sender_of
 from pktswarm.master.live.rate_window import RateWindow
 from pktswarm.master.live.warnings import Warnings
@@ -31,10 +33,10 @@ TICK_S = 1.0
 
 
 class Figures:
-    """`name`: the scenario's; `expected_s`: the duration of its traffic."""
+    """`name`: the scenario's; `expected_s`: the duration of its traffic; `job`: returns what the run is part of."""
 
-    def __init__(self, name: str, expected_s: float) -> None:
-        self.name, self.expected_s = name, expected_s
+    def __init__(self, name: str, expected_s: float, job: Callable[[], JobProgress | None] = no_job) -> None:
+        self.name, self.expected_s, self.job = name, expected_s, job
         self.warnings = Warnings()
         self._reports = Reports()
         self._interfaces: dict[int, RateWindow] = {}
@@ -137,6 +139,7 @@ class Figures:
             "streams": [self._stream(name, part, sending) for name, part in self._streams.items()],
             "nodes": nodes,
             "warnings": self.warnings.document(),
+            "job": self.job(),
         }
 
     def _stream(self, name: str, part: Part, sending: bool) -> StreamFigures:

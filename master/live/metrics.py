@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from socketserver import ThreadingMixIn
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -22,6 +23,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from pktswarm.master.live.document import LiveDocument
+from pktswarm.master.live.job import JobProgress
 from pktswarm.traffic.errors import BadInput
 
 LOOPBACK = "127.0.0.1"
@@ -108,6 +110,8 @@ class RunCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         document = self._newest()
+        if (job := document.get("job")) is not None:
+            yield from _job_metrics(job)
         yield from _run_metrics(document)
         yield from _stream_metrics(document)
         yield from _node_metrics(document)
@@ -121,6 +125,33 @@ def _run_metrics(document: LiveDocument) -> Iterator[Metric]:
     yield GaugeMetricFamily("pktswarm_run_elapsed_seconds", "Time since the start instant.", value=elapsed_s)
     yield GaugeMetricFamily("pktswarm_run_expected_seconds", "Duration of the traffic.", value=expected_s)
     yield GaugeMetricFamily("pktswarm_run_warnings", "Warnings so far.", value=len(document["warnings"]))
+
+
+def _job_metrics(job: JobProgress) -> Iterator[Metric]:
+    about = {"command": job["command"], "name": job["name"], "stage": job["stage"]}
+    yield InfoMetricFamily("pktswarm_job", "The job that the run is a trial of.", value=about)
+    end = job["estimated_end_utc"]
+    known: list[tuple[str, str, float | None]] = [
+        ("trial", "Number of the trial in progress.", job["trial"]),
+        ("expected_trials", "Estimated number of all trials.", job["expected_trials"]),
+        ("part", "The frame size, figure or point in progress.", job["part"]),
+        ("parts", "Number of frame sizes, figures or points.", job["parts"]),
+        ("rate_pps", "Load of the trial in progress, packets/s.", job["rate_pps"]),
+        (
+            "estimated_end_timestamp_seconds",
+            "Estimated end, Unix time.",
+            None if end is None else datetime.fromisoformat(end).timestamp(),
+        ),
+    ]
+    for name, words, value in known:
+        if value is not None:
+            yield GaugeMetricFamily(f"pktswarm_job_{name}", words, value=value)
+    bounds = GaugeMetricFamily("pktswarm_job_bound_pps", "Bounds so far, packets/s.", labels=["goal", "bound"])
+    for each in job["bounds"]:
+        for bound, rate_pps in (("lower", each["lower_pps"]), ("upper", each["upper_pps"])):
+            if rate_pps is not None:
+                bounds.add_metric([each["goal"], bound], rate_pps)
+    yield bounds
 
 
 def _stream_metrics(document: LiveDocument) -> Iterator[Metric]:

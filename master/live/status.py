@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from pktswarm.master.live import job as jobs
 from pktswarm.master.live.document import LiveDocument, State, StatusDocument
+from pktswarm.master.live.job import JobDocument
 from pktswarm.master.report.folder import LOG
 from pktswarm.master.results.document import RunDocument
 from pktswarm.master.results.folder import STATUS
@@ -26,16 +28,27 @@ RUNS = (f"*/{LOG}", f"runs/*/{LOG}", f"*/runs/*/{LOG}")
 
 @dataclass
 class Found:
-    """`outcome`: run.json of a finished run; `figures`: the newest status.json of any other, if there is one."""
+    """`outcome`: run.json of a finished run; `figures`: the newest status.json of any other, if there is one.
+
+    `job`: the job that the run is part of.
+    """
 
     path: Path
     state: State
     figures: LiveDocument | None = None
     outcome: RunDocument | None = None
+    job: JobDocument | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.state == "running" or (self.job is not None and self.job["state"] == "running")
 
     @property
     def exit_status(self) -> int:
-        """Returns the run's own status if it has finished."""
+        """Returns the status of a finished job, or of a finished run without one."""
+        if self.job is not None:
+            ended = EXIT_INCOMPLETE if self.job["status"] is None else self.job["status"]
+            return EXIT_AS_EXPECTED if self.job["state"] == "running" else ended
         if self.outcome is not None:
             return int(self.outcome["status"])
         return EXIT_AS_EXPECTED if self.state == "running" else EXIT_INCOMPLETE
@@ -44,7 +57,7 @@ class Found:
         made: StatusDocument = {"results": str(self.path), "state": self.state, "status": None, "reason": None}
         if (run := self.outcome) is not None:
             made |= {"status": run["status"], "reason": run["reason"], "totals": run["totals"]}
-        return {**made, "figures": self.figures}
+        return {**made, "figures": self.figures, "job": self.job}
 
 
 def find(path: Path) -> Path:
@@ -63,13 +76,15 @@ def find(path: Path) -> Path:
 
 
 def look(path: Path) -> Found:
-    """Reads the present state of a run's folder. Raises BadInput for a run.json of another format."""
+    """Reads the present state of a run's folder, and of its job. Raises BadInput for a run.json of another format."""
+    folder = jobs.of_run(path)
+    job = None if folder is None else jobs.look(folder)
     if _is_running(path):
-        return Found(path, "running", figures=_live(path))
+        return Found(path, "running", figures=_live(path), job=job)
     data = _read(path / RUN)
     if data is not None:
-        return Found(path, "finished", outcome=decode(path / RUN, data))
-    return Found(path, "died", figures=_live(path))
+        return Found(path, "finished", outcome=decode(path / RUN, data), job=job)
+    return Found(path, "died", figures=_live(path), job=job)
 
 
 def _is_running(path: Path) -> bool:

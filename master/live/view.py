@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pktswarm.master.live import phases
+from pktswarm.master.live import job, phases
 from pktswarm.master.live.document import LiveDocument, NodeFigures, PartFigures
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -85,11 +85,11 @@ def _clock(document: LiveDocument) -> str:
     return f"{words}, {document['elapsed_s']:.0f} of {document['expected_s']:.0f} s, {document['left_s']:.0f} s left"
 
 
-def progress(document: LiveDocument) -> Table:
+def progress(document: LiveDocument) -> RenderableType:
     shown = Table.grid(padding=(0, 1))
     bar = ProgressBar(total=max(document["expected_s"], 0.001), completed=_sent_for_s(document), width=PROGRESS_COLUMNS)
     shown.add_row(Text(document["name"], style="bold"), bar, Text(_clock(document)))
-    return shown
+    return Group(Text(job.headline(known)), shown) if (known := document.get("job")) else shown
 
 
 def _sent_for_s(document: LiveDocument) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
@@ -12,6 +13,7 @@ from rich.markup import escape
 from pktswarm.master.live import phases, view
 from pktswarm.master.live.document import LiveDocument
 from pktswarm.master.live.figures import Figures
+from pktswarm.master.live.job import JobProgress, no_job
 from pktswarm.master.results import terminal
 from pktswarm.master.results.ledger import Ledger, Shown
 from pktswarm.traffic.protocol.rank0_events import Phase
@@ -27,12 +29,14 @@ class Watch:
     """Observer for Run.execute.
 
     `console`: standard error, as standard output has the table or JSON; without a terminal it gets a line every
-    LINE_EVERY_S. `tables`: show streams and nodes, not the progress alone.
+    LINE_EVERY_S. `tables`: show streams and nodes, not the progress alone. `job`: returns what the run is part of.
     """
 
-    def __init__(self, console: Console, run: Run, tables: bool = True) -> None:
+    def __init__(
+        self, console: Console, run: Run, tables: bool = True, job: Callable[[], JobProgress | None] = no_job
+    ) -> None:
         self.console, self.run, self.tables = console, run, tables
-        self.figures = Figures(run.scenario.name, run.plan.expected_s)
+        self.figures = Figures(run.scenario.name, run.plan.expected_s, job)
         self.document: LiveDocument = self.figures.document(run.ledger)
         """The newest document; replaced, never changed, so another thread may read it."""
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None

@@ -162,6 +162,7 @@ def document(benchmark: Benchmark, about: About) -> BenchmarkDocument:
             {"trial": number, "test": plan.test, "size_bytes": plan.size_bytes, **trial_fields(trial)}
             for number, (plan, trial) in enumerate(benchmark.trials, 1)
         ],
+        "interruptions": [],
     }
 
 

@@ -69,6 +69,8 @@ class SizeResult:
     latency: list[Latencies] = field(default_factory=list)
     loss: list[LossAt] = field(default_factory=list)
     bursts: list[Burst] = field(default_factory=list)
+    burst_starts: list[int] = field(default_factory=list)
+    """The number of trials before each search for the longest burst."""
     problem: str = ""
     left_out: dict[str, str] = field(default_factory=dict)
 
@@ -108,6 +110,8 @@ class Benchmark(Procedure[TrialPlan, TrialResult]):
         super().__init__(measure, lambda: on_trial(self))
         self.options, self.limits = options, limits
         self.sizes = [SizeResult(size, limit.maximum_pps) for size, limit in limits.items()]
+        self.search: Search | None = None
+        """The search for the throughput of the last size that has one."""
 
     def _run(self) -> None:
         for size in self.sizes:
@@ -138,26 +142,30 @@ class Benchmark(Procedure[TrialPlan, TrialResult]):
 
     def _throughput(self, size: SizeResult) -> None:
         """The test of RFC 2544, 26.1."""
-        form, limit = self.options.form, self.limits[size.size_bytes]
-        goal = SearchOptions(
-            (0.0,),
-            precision=self.options.precision,
-            duration_s=form.trial_s,
-            trials=form.trials,
-            confirm_s=form.confirm_s,
-            longest_confirm_s=limit.lasts_s,
-        )
+        limit = self.limits[size.size_bytes]
 
         def trial(load_pps: float, duration_s: float) -> Trial:
             return self.attempts.measure(TrialPlan(THROUGHPUT, size.size_bytes, load_pps, duration_s)).trial
 
-        search = Search(goal, limit.lowest_pps, limit.maximum_pps, trial)
+        self.search = search = Search(self.goal(size), limit.lowest_pps, limit.maximum_pps, trial)
         search.run()
         size.throughput = search.goals()[0]
         if self.attempts.ended:
             raise PktswarmError(self.attempts.ended)
         if search.problem:
             raise NoFigure(search.problem)
+
+    def goal(self, size: SizeResult) -> SearchOptions:
+        """The search for the throughput of a frame size."""
+        form = self.options.form
+        return SearchOptions(
+            (0.0,),
+            precision=self.options.precision,
+            duration_s=form.trial_s,
+            trials=form.trials,
+            confirm_s=form.confirm_s,
+            longest_confirm_s=self.limits[size.size_bytes].lasts_s,
+        )
 
     def _latency(self, size: SizeResult) -> None:
         """The test of RFC 2544, 26.2, at the throughput."""
@@ -193,6 +201,7 @@ class Benchmark(Procedure[TrialPlan, TrialResult]):
             size.left_out[BACK_TO_BACK] = HOLDS_ALL
         else:
             for _ in range(self.options.form.bursts):
+                size.burst_starts.append(len(self.trials))
                 size.bursts.append(self._longest_burst(size, size.rate_pps))
 
     def _longest_burst(self, size: SizeResult, throughput_pps: float) -> Burst:

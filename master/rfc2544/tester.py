@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 
 from pktswarm.master.benchmark.attempts import TrialResult
+from pktswarm.master.benchmark.job import Job
 from pktswarm.master.benchmark.latency import latencies
 from pktswarm.master.benchmark.load import Load, load_of
 from pktswarm.master.benchmark.runs import Runs
@@ -111,11 +112,12 @@ class Tester:
         allow: Allow,
         kept: KeptRanks,
         labels: Mapping[str, str] = NO_LABELS,
+        job: Job | None = None,
     ) -> None:
         self.settle_s = loads.options.form.settle_s
         self.tolerance = Tolerance(loads.options.precision)
         self.runs = {
-            size: Runs(load, hosts, folder, self.tolerance, patience, console, allow, kept, labels)
+            size: Runs(load, hosts, folder, self.tolerance, patience, console, allow, kept, labels, job)
             for size, load in loads.of_size.items()
         }
         self._before = False
@@ -125,6 +127,11 @@ class Tester:
         for size, limit in limits.items():
             for load_pps in (limit.lowest_pps, limit.maximum_pps):
                 self.runs[size].plan(load_pps, 1.0)
+
+    def journaled(self, job: Job) -> Callable[[TrialPlan], TrialResult]:
+        """Return `measure`, with the trials that the job has stored in place of new ones."""
+        journal = job.journal(TrialResult, lambda result: result.trial.problem)
+        return lambda plan: journal.measure(plan, lambda: self.measure(plan))
 
     def measure(self, plan: TrialPlan) -> TrialResult:
         if self._before:

@@ -77,6 +77,7 @@ def document(search: Search, about: SearchAbout) -> SearchDocument:
             {"trial": number, "confirms": search.confirms(number - 1), **trial_fields(trial)}
             for number, trial in enumerate(search.trials, 1)
         ],
+        "interruptions": [],
     }
 
 

@@ -128,6 +128,11 @@ class Search:
                 raise _Ended(trial.problem)
         raise _Ended(f"{trial.problem}, in {1 + REPEATS} trials; {OWN_LIMIT}")
 
+    @property
+    def confirmed(self) -> set[float]:
+        """The goals whose rate is confirmed, by their loss ratio."""
+        return set(self._confirmed)
+
     def confirms(self, index: int) -> bool:
         """Whether the trial of this index is a confirming one."""
         return self.confirming_from is not None and index >= self.confirming_from

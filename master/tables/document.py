@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pktswarm.master.benchmark.document import Outcome
+from pktswarm.master.benchmark.document import Resumable
 from pktswarm.master.cluster.dut import DutEntry
 from pktswarm.master.tables import failure_table, family, netspec
 from pktswarm.master.tables.family import PointResult, Runs
@@ -16,7 +16,7 @@ FORMAT_VERSION = 1
 NETSPEC = "netspec"
 
 
-class TableDocument(Outcome, total=False):
+class TableDocument(Resumable, total=False):
     """`points` are PointResult of a family, and netspec.Measured of netspec."""
 
     title: str

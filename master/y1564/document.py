@@ -135,6 +135,7 @@ def document(activation: Activation, about: About) -> ActivationDocument:
             {"trial": number, "service": plan.service, "step": plan.step.name, **trial_fields(trial)}
             for number, (plan, trial) in enumerate(activation.trials, 1)
         ],
+        "interruptions": [],
     }
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+from pktswarm.master.benchmark.job import Job
 from pktswarm.master.benchmark.latency import latencies
 from pktswarm.master.benchmark.load import Load, load_of
 from pktswarm.master.benchmark.runs import Runs
@@ -53,12 +54,13 @@ class Tester:
         allow: Allow,
         kept: KeptRanks,
         labels: Mapping[str, str] = NO_LABELS,
+        job: Job | None = None,
     ) -> None:
         self.file, self.folder = file, folder
         losses = tuple({service.loss_ratio for service in file.services.values()})
         tolerance = Tolerance(SLACK, losses=losses, figures=True)
         self.runs = {
-            name: Runs(load, hosts, folder, tolerance, patience, console, allow, kept, labels)
+            name: Runs(load, hosts, folder, tolerance, patience, console, allow, kept, labels, job)
             for name, load in loads.items()
         }
 
@@ -69,6 +71,11 @@ class Tester:
         for name, service in self.file.services.items():
             for step in steps(service):
                 self.runs[name].plan(self.file.pps(name, step.bps), longest_s)
+
+    def journaled(self, job: Job) -> Callable[[TrialPlan], ActivationResult]:
+        """Return `measure`, with the trials that the job has stored in place of new ones."""
+        journal = job.journal(ActivationResult, lambda result: result.trial.problem)
+        return lambda plan: journal.measure(plan, lambda: self.measure(plan))
 
     def measure(self, plan: TrialPlan) -> ActivationResult:
         runs = self.runs[plan.service]

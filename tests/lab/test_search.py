@@ -96,6 +96,37 @@ def test_a_policers_rate_is_found_through_its_noise(cluster: Cluster) -> None:
     assert limit_pps * (1 - precision) - a_packet <= goal["rate_pps"] <= limit_pps + a_packet, goal
 
 
+def test_an_interrupted_search_goes_on_from_its_last_trial(cluster: Cluster) -> None:
+    """Stopped in its third trial, it shows how to go on, refuses other options, and repeats no trial."""
+    options = ("--precision", "5%", "--trials", 1, "--confirm", 0)
+    process = cluster.start(*options)
+    try:
+        wait_for(process, "trial 2: ")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    half = json.loads(out)
+    folder = Path(half["results"])
+    assert process.returncode == 3 and half["problem"] in ("stopped by the user", "interrupted"), out + err
+    assert f"to continue: pktswarm search {cluster.scenario}" in err and f"--resume {folder}" in err
+    kept = [trial["results"] for trial in half["trials"] if not trial["problem"]]
+    assert kept
+    shown = subprocess.run([PKTSWARM, "status", folder], capture_output=True, text=True, timeout=60, check=False)
+    assert shown.returncode == 3 and "interrupted: " in shown.stdout and "to continue: pktswarm" in shown.stdout
+
+    refused = cluster.start("--precision", "6%", "--trials", 1, "--confirm", 0, "--resume", folder)
+    _, err = refused.communicate(timeout=60)
+    assert refused.returncode == 2 and "options.search.precision is 0.06, was 0.05" in err
+
+    found = cluster.search(0, *options, "--resume", folder)
+    assert Path(found["results"]) == folder and found["interruptions"]
+    results = [trial["results"] for trial in found["trials"]]
+    assert results[: len(kept)] == kept and len(set(results)) == len(results)
+    assert found["goals"][0]["state"] == "reached" and found["problem"] == ""
+    check_kept(folder, found)
+
+
 def check_kept(folder: Path, found: dict[str, Any]) -> None:
     """Each trial is a run of its own with the same counts."""
     with (folder / "search.csv").open(newline="") as file:
