@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
@@ -51,9 +51,6 @@ from pktswarm.master.cli.options import (
 )
 from pktswarm.traffic import VERSION
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, BadInputs, PktswarmError
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(
     name="pktswarm",

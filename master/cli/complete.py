@@ -11,7 +11,7 @@ import typer
 
 from pktswarm.traffic.errors import PktswarmError
 
-RESULT = "run.json"
+RESULT, JOB = "run.json", "job.json"
 PROFILE = ".upf.yml"
 """The end of a file beside an inventory that is none."""
 NEWEST = 20
@@ -56,7 +56,16 @@ def labs(incomplete: str) -> list[str]:
 
 def results(incomplete: str) -> list[str]:
     """The newest results folders, then other folders."""
-    paths = [path.parent for path in Path("results").glob(f"*/{RESULT}")]
+    return _newest(RESULT, incomplete)
+
+
+def jobs(incomplete: str) -> list[str]:
+    """The newest folders of jobs, then other folders."""
+    return _newest(JOB, incomplete)
+
+
+def _newest(file: str, incomplete: str) -> list[str]:
+    paths = [path.parent for path in Path("results").glob(f"*/{file}")]
     newest = [str(path) for path in sorted(paths, reverse=True) if str(path).startswith(incomplete)]
     return list(dict.fromkeys([*newest[:NEWEST], *_files(incomplete)]))
 

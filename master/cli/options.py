@@ -129,7 +129,7 @@ Resume = Annotated[
         metavar="FOLDER",
         help="Continue the interrupted command of this results folder, with the same scenario, inventory and options; "
         "finished trials are not repeated.",
-        autocompletion=complete.results,
+        autocompletion=complete.jobs,
     ),
 ]
 

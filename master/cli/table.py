@@ -190,7 +190,7 @@ class _Work:
         from pktswarm.master.cluster import inventory
 
         folder = self.folder(name)
-        given = inputs(None, inventory.load(self.hosts), {**scenarios, "labels": self.labels})
+        given = inputs(None, inventory.load(self.hosts), {"points": scenarios, "labels": self.labels})
         check_resumable(folder if self.resumes else None, COMMAND, given)
         folder.mkdir(parents=True, exist_ok=True)
         self.job = Job(folder, Names(COMMAND, name), given, Console(stderr=True), self.served, self.resumes)

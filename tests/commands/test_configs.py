@@ -126,6 +126,8 @@ def folder(tmp_path: Path) -> Path:
     for name in ("20260101T120000Z-demo", "20260102T120000Z-demo"):
         (tmp_path / "results" / name).mkdir(parents=True)
         (tmp_path / "results" / name / "run.json").write_text("{}")
+    (tmp_path / "results/20260103T120000Z-mine-search").mkdir()
+    (tmp_path / "results/20260103T120000Z-mine-search/job.json").write_text("{}")
     (tmp_path / "mine.yaml").write_text(
         "name: mine\nstreams:\n"
         + "".join(
@@ -151,6 +153,7 @@ def folder(tmp_path: Path) -> Path:
         ("pktswarm search broken.yaml --stream ", []),
         ("pktswarm report results/2", ["results/20260102T120000Z-demo", "results/20260101T120000Z-demo"]),
         ("pktswarm compare results/20260101T120000Z-demo results/20260102", ["results/20260102T120000Z-demo"]),
+        ("pktswarm search mine.yaml --resume results/2", ["results/20260103T120000Z-mine-search"]),
         ("pktswarm configs hosts/e", ["hosts/example.yml"]),
     ],
 )

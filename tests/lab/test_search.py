@@ -98,7 +98,7 @@ def test_a_policers_rate_is_found_through_its_noise(cluster: Cluster) -> None:
 
 def test_an_interrupted_search_goes_on_from_its_last_trial(cluster: Cluster) -> None:
     """Stopped in its third trial, it shows how to go on, refuses other options, and repeats no trial."""
-    options = ("--precision", "5%", "--trials", 1, "--confirm", 0)
+    options = ("--precision", "5%", "--trials", 1, "--confirm", 0, "--label", "firmware=2.1")
     process = cluster.start(*options)
     try:
         wait_for(process, "trial 2: ")
@@ -115,15 +115,19 @@ def test_an_interrupted_search_goes_on_from_its_last_trial(cluster: Cluster) -> 
     shown = subprocess.run([PKTSWARM, "status", folder], capture_output=True, text=True, timeout=60, check=False)
     assert shown.returncode == 3 and "interrupted: " in shown.stdout and "to continue: pktswarm" in shown.stdout
 
-    refused = cluster.start("--precision", "6%", "--trials", 1, "--confirm", 0, "--resume", folder)
+    others = ("--precision", "6%", "--trials", 1, "--confirm", 0, "--label", "firmware=2.2")
+    refused = cluster.start(*others, "--resume", folder)
     _, err = refused.communicate(timeout=60)
     assert refused.returncode == 2 and "options.search.precision is 0.06, was 0.05" in err
+    assert 'options.labels.firmware is "2.2", was "2.1"' in err
 
     found = cluster.search(0, *options, "--resume", folder)
     assert Path(found["results"]) == folder and found["interruptions"]
     results = [trial["results"] for trial in found["trials"]]
     assert results[: len(kept)] == kept and len(set(results)) == len(results)
     assert found["goals"][0]["state"] == "reached" and found["problem"] == ""
+    assert found["dut"]["labels"] == half["dut"]["labels"] == {"firmware": "2.1"}
+    assert (folder / "report.html").exists()
     check_kept(folder, found)
 
 

@@ -274,7 +274,7 @@ def test_a_table_is_a_job_of_its_points(tmp_path: Path) -> None:
         work(tmp_path).follow("small", scenarios, points(2, ends=True), lambda point: (point, ""))
     ended = live_job.look(tmp_path)
     assert ended is not None and (ended["state"], ended["trial"], ended["parts"]) == ("interrupted", 2, 3)
-    with pytest.raises(BadInput, match=r"--resume: the job had other inputs: options\.0\.size is 9, was 0"):
+    with pytest.raises(BadInput, match=r"--resume: the job had other inputs: options\.points\.0\.size is 9, was 0"):
         work(tmp_path, True).follow("small", {**scenarios, "0": {"size": 9}}, points(3), lambda point: (point, ""))
     again = work(tmp_path, True)
     assert len(again.follow("small", scenarios, points(3), lambda point: (point, ""))) == 3

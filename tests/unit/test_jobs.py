@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_a_stopped_trial_is_not_stored_and_last_ones_with_a_problem_are_made_aga
     work = journal(tmp_path)
     whole, held_up = forwarded(5.0, 1.0), Trial(4.0, 1.0, problem="held up", held_up=True)
     for trial in (held_up, whole, held_up, replace(held_up, problem="tx1 was lost")):
-        work.measure(LoadPlan(trial.intended_pps, 1.0), lambda trial=trial: trial)
+        work.measure(LoadPlan(trial.intended_pps, 1.0), partial(replace, trial))
     work.measure(LoadPlan(4.0, 1.0), lambda: Trial(4.0, 1.0, problem="stopped by the user"))
     assert journal(tmp_path).kept == 2, "a trial that was repeated is as whole as its repetition"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00001.json", "00002.json"]
@@ -141,7 +142,7 @@ def test_an_interrupted_search_ends_as_one_that_was_not(at: int, tmp_path: Path)
     assert (half["status"], half["problem"], len(half["trials"])) == (3, "interrupted", at - 1)
     device = Interrupted(forwarded)
     again = searched(tmp_path / "half", device, resume=True)
-    (mark,) = again.pop("interruptions")  # type: ignore[misc] # only to compare the others
+    (mark,) = again.pop("interruptions")
     assert mark["interrupted_utc"] <= mark["resumed_utc"]
     assert again == {name: value for name, value in whole.items() if name != "interruptions"}
     assert device.calls == len(whole["trials"]) - (at - 1), "no trial is repeated"
@@ -240,6 +241,18 @@ def test_other_inputs_are_one_message_with_what_differs(tmp_path: Path) -> None:
     assert "scenario.streams.0.size_bytes is 128, was 64; inventory.hosts.0.mac is " in text
     assert "options.precision is 0.01, was 0.005 (allowed: the same scenario, inventory and options)" in text
     assert refused.value.exit_status == 2
+
+
+def test_another_device_under_test_is_another_input(tmp_path: Path) -> None:
+    cluster = replace(inventory.load(EXAMPLE), variables={"pktswarm_dut": {"name": "router", "version": "2.0"}})
+    begun(tmp_path, inputs(None, cluster, {"labels": {"firmware": "2.1"}})).close()
+    assert check_resumable(tmp_path, "search", inputs(None, cluster, {"labels": {"firmware": "2.1"}}))
+    other = replace(cluster, variables={"pktswarm_dut": {"name": "router", "version": "2.2"}})
+    with pytest.raises(BadInput) as refused:
+        check_resumable(tmp_path, "search", inputs(None, other, {"labels": {"firmware": "2.3"}}))
+    text = str(refused.value)
+    assert 'inventory.variables.pktswarm_dut.version is "2.2", was "2.0"' in text
+    assert 'options.labels.firmware is "2.3", was "2.1"' in text
 
 
 def test_many_differences_are_counted_and_a_lab_that_was_started_again_is_none(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ LOWEST_PPS, HIGHEST_PPS = 100.0, 10_000.0
 def trial(load_pps: float, lost: int = 0, duration_s: float = 1.0, **more: Any) -> Trial:
     sent = round(load_pps * duration_s)
     known = {"sent_packets": sent, "lost_packets": lost, "took_s": duration_s + 2, "latency_rise_ns_per_s": 0.0}
-    return Trial(load_pps, duration_s, **{**known, **more})  # type: ignore[arg-type] # the fields have several types
+    return Trial(load_pps, duration_s, **{**known, **more})
 
 
 @pytest.mark.parametrize(
