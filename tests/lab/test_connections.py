@@ -257,10 +257,10 @@ def test_an_interrupted_table_keeps_its_points_and_goes_on(cluster: Cluster) -> 
         return lines
 
     assert "interrupted" in until("1 of 72")[-1]
-    kept = {path.name: path.stat().st_mtime_ns for path in out.glob("*.json")}
+    kept = {path.name: path.stat().st_mtime_ns for path in out.glob("tcp-*.json")}
     assert list(kept) == ["tcp-25-t05.json"]
     until("2 of 72")
-    assert {path.name for path in out.glob("*.json")} == {"tcp-25-t05.json", "tcp-25-t10.json"}
+    assert {path.name for path in out.glob("tcp-*.json")} == {"tcp-25-t05.json", "tcp-25-t10.json"}
     assert (out / "tcp-25-t05.json").stat().st_mtime_ns == kept["tcp-25-t05.json"]
     measured = json.loads((out / "tcp-25-t10.json").read_text())["measured"]
     assert measured["target_mbps"] == 10.45 and measured["goodput_mbps"] > 0 and measured["jitter_sd_ms"] > 0
