@@ -25,6 +25,19 @@ STOP_S = 30.0
 each of them is late, and behind a link that was cut sshd's end waits for TCP's next try."""
 
 
+def out_of_a_run(out: str) -> str:
+    """The outcome in few lines: a whole document hides why a test failed."""
+    try:
+        document = json.loads(out)
+    except ValueError:
+        return out
+    kept = {key: document.get(key) for key in ("status", "reason", "verdicts", "doubts", "notes", "played", "results")}
+    rows = [
+        {key: value for key, value in row.items() if value and "packets" in key} for row in document.get("rows", [])
+    ]
+    return "\n".join(f"{key}: {value}" for key, value in {**kept, "rows": rows}.items())
+
+
 class Cluster:
     """A lab of two transmitters and two receivers, and how it is run from outside."""
 
@@ -70,7 +83,9 @@ class Cluster:
     def run(self, scenario: Path, status: int, hosts: Path | None = None, *options: str) -> dict[str, Any]:
         process = self.start(scenario, "--json", *options, hosts=hosts)
         out, err = process.communicate(timeout=90)
-        assert process.returncode == status, out + err
+        assert process.returncode == status, (
+            f"{err}{out_of_a_run(out)}\nstatus {process.returncode} in place of {status}"
+        )
         if not out:
             return {"error": err.strip().splitlines()[-1]}
         document = dict(json.loads(out))
