@@ -21,7 +21,6 @@ from pktswarm.lab.birth import Birth, kill_and_wait, started_ticks
 from pktswarm.lab.plan import Dut, Plan, check_name, plan
 from pktswarm.lab.record_file import Keeper
 from pktswarm.lab.upf.orders import ask
-from pktswarm.lab.upf_host import ORDERS
 from pktswarm.traffic.errors import BadInput
 
 HOSTS = Path("hosts")
@@ -188,7 +187,7 @@ def order_upf(lab: str | Path, order: Mapping[str, object], hosts_dir: Path = HO
     """Sends an order to the lab's own UPF (docs/lab.md); returns the answer. BadInput if wrong, or without UPF."""
     path = lab if isinstance(lab, Path) else record_file.path_of(lab, hosts_dir)
     _need_root()
-    orders = Path(f"/proc/{_node_pid(path, 'dut')}/root{ORDERS}")
+    orders = Path(f"/proc/{_node_pid(path, 'dut')}/root{ssh.UPF_ORDERS}")
     try:
         return ask(orders, order)
     except OSError:

@@ -15,6 +15,8 @@ from pktswarm.lab.plan import Node, Plan
 from pktswarm.traffic.errors import BadInput, PktswarmError
 
 FOLDER = Path("/run/pktswarm-lab")
+UPF_ORDERS = FOLDER / "upf.sock"
+"""Where the UPF of a lab takes orders, on its host."""
 CONFIG = FOLDER / "ssh_config"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TOOLS = {"sshd": "openssh-server", "ssh": "openssh-client", "ssh-keygen": "openssh-client"}

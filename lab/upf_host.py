@@ -25,7 +25,7 @@ from pktswarm.lab.router import OWN_LINK_LOCAL, forward
 from pktswarm.traffic.errors import PktswarmError
 
 N3, N6 = "n3", "n6"
-LOG, ORDERS = ssh.FOLDER / "upf.log", ssh.FOLDER / "upf.sock"
+LOG, ORDERS = ssh.FOLDER / "upf.log", ssh.UPF_ORDERS
 """On the UPF's host: the output of its program, and the socket for orders to the lab's own (docs/lab.md)."""
 READY_TIMEOUT_S = 60.0
 NOT_WEIGHTED = "the UPF's program has the same CPU weight as senders and receivers, and may lack processor time"
