@@ -122,9 +122,9 @@ class Link:
             time.sleep(0.0005)
         return not self._outgoing
 
-    def barrier(self) -> Barrier:
-        """The group's, entered."""
-        return Barrier(self.group)
+    def barrier(self, members: list[int]) -> Barrier:
+        """A barrier of the group's ranks `members`, entered."""
+        return Barrier(self.group, members)
 
     def answer_pings(self, count: int, longest_s: float) -> int:
         """Answer clock readings of the master as fast as can be (a burst of some ms), each by its number.

@@ -152,8 +152,8 @@ class Rank:
                 self._to_guard(wanted)
             case rank_orders.Task():
                 self._take_task(order)
-            case rank_orders.Enter(name, at_ns):
-                self._enter(name, at_ns)
+            case rank_orders.Enter(name, at_ns, members):
+                self._enter(name, at_ns, members)
             case rank_orders.Release(name):
                 self._release(name)
             case rank_orders.Start(at_ns):
@@ -174,8 +174,8 @@ class Rank:
                 self._to_guard(guard_orders.Restore(kept))
             case rank_orders.Again():
                 self._again()
-            case rank_orders.Leave():
-                self.leaving = True
+            case rank_orders.Leave(whole):
+                self.whole, self.leaving = self.whole and whole, True
 
     def _again(self) -> None:
         """Begins a further run: a fresh state of rank and guard, and of what can change of the node between runs."""
@@ -202,10 +202,10 @@ class Rank:
         self.waiting_for = order.arrive
         self.sample_interval_s = order.sample_every_s
 
-    def _enter(self, name: str, at_ns: int) -> None:
+    def _enter(self, name: str, at_ns: int, members: list[int]) -> None:
         wait_ns = at_ns - time.monotonic_ns()
         time.sleep(min(max(0, wait_ns), LONGEST_ENTRY_NS) / 1e9)
-        self.entered = name, self.link.barrier()
+        self.entered = name, self.link.barrier(members)
         self._barrier(AT_ONCE_S)
 
     def _barrier(self, longest_s: float) -> bool:

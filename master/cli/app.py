@@ -12,6 +12,7 @@ import typer
 
 from pktswarm.master.cli import (
     calibrate,
+    cluster,
     compare,
     complete,
     configs,
@@ -45,6 +46,7 @@ from pktswarm.master.cli.options import (
     ResultFolder,
     Results,
     ScenarioFile,
+    Wait,
     enter_lab,
     examples,
     serve_metrics,
@@ -63,6 +65,7 @@ app = typer.Typer(
 )
 app.add_typer(cli_lab.app, name="lab")
 app.add_typer(upf.app, name="upf")
+app.add_typer(cluster.app, name="cluster")
 app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command(epilog=compare.EXAMPLES)(compare.compare)
 app.command(epilog=configs.EXAMPLES)(configs.configs)
@@ -139,6 +142,7 @@ def run(
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
     label: Labels = None,
+    wait: Wait = False,
 ) -> None:
     """Run a scenario on the hosts of an inventory, and write its counts into a results folder."""
     from pktswarm.master import report
@@ -153,8 +157,9 @@ def run(
     served = serve_metrics(metrics)
     enter_lab(hosts)
     if repeat is not None:
-        cli_repeat.repeat(scenario, hosts, results, patience, repeat, as_json, junit, page, served, allow, labels)
-    finished = watched(Run(scenario, hosts, results, patience, allow=allow, labels=labels), served)
+        cli_repeat.repeat(scenario, hosts, results, patience, repeat, as_json, junit, page, served, allow, labels, wait)
+    with cluster.kept_ranks(wait, several=False) as kept:
+        finished = watched(Run(scenario, hosts, results, patience, allow=allow, kept=kept, labels=labels), served)
     if as_json:
         print(json.dumps({"results": str(finished.folder), **finished.outcome.document}))
     else:

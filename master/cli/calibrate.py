@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pktswarm.master.cli import benchmark
+from pktswarm.master.cli.cluster import kept_ranks
 from pktswarm.master.cli.options import (
     DEFAULT_HOSTS,
     DEFAULT_RESULTS,
@@ -22,6 +23,7 @@ from pktswarm.master.cli.options import (
     Patience,
     Results,
     Resume,
+    Wait,
     enter_lab,
     examples,
     serve_metrics,
@@ -86,6 +88,7 @@ def calibrate(
     metrics: Metrics = None,
     results: Results = DEFAULT_RESULTS,
     patience: Patience = 1.0,
+    wait: Wait = False,
     as_json: Json = False,
     label: Labels = None,
 ) -> None:
@@ -103,7 +106,6 @@ def calibrate(
     from pktswarm.master.calibrate.storage import Storage
     from pktswarm.master.cluster import dut, inventory
     from pktswarm.master.plan import capacity
-    from pktswarm.master.run.kept_ranks import KeptRanks
 
     form = _form(quick, full, seconds)
     labels = dut.labels(options_of.COMMAND, label or [])
@@ -125,7 +127,7 @@ def calibrate(
         job.console.print(line(figure, before), markup=False, highlight=False)
         storage.write(calibration)
 
-    with KeptRanks() as kept:
+    with kept_ranks(wait) as kept:
         runs = Runs(hosts, storage.runs, form.precision / 2, patience, job.console, kept, labels, job, on_trial)
         capacities, stored = replace(known, wiring=wiring), Kept(job)
         calibration = Calibration(cluster, options, runs, capacities, on_figure, stored, job.note)

@@ -122,6 +122,9 @@ Metrics = Annotated[
     int | None,
     typer.Option("--metrics", help="Loopback port that serves live figures to Prometheus, 0 to 65535; 0: any free."),
 ]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait for a cluster that is up and in use; without it the command is refused.")
+]
 Resume = Annotated[
     Path | None,
     typer.Option(

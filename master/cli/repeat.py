@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from pktswarm.master.cli import pages, report
+from pktswarm.master.cli.cluster import kept_ranks
 from pktswarm.traffic.errors import EXIT_INCOMPLETE
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ def repeat(
     served: Served | None,
     allow: Allow,
     labels: Mapping[str, str],
+    wait: bool,
 ) -> NoReturn:
     """Run a scenario `runs` times. The caller has entered the lab, if any; the scenario is read once."""
     from pktswarm.master.live.watch import watched
     from pktswarm.master.results import terminal
-    from pktswarm.master.run.kept_ranks import KeptRanks
     from pktswarm.master.run.repeat import Repeated
     from pktswarm.master.run.run import Run
     from pktswarm.master.scenario import scenario as scenarios
@@ -55,7 +56,7 @@ def repeat(
         console.print(f"run {number} of {runs}: {state}{outcome.reason}", markup=False, highlight=False)
         report.after_run(finished, None, page)
 
-    with KeptRanks() as kept:
+    with kept_ranks(wait) as kept:
         repeated.run(once, report_run)
     _finish(repeated, as_json, page)
     if junit is not None:

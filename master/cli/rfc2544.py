@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pktswarm.master.cli import benchmark, complete
+from pktswarm.master.cli.cluster import kept_ranks
 from pktswarm.master.cli.options import (
     DEFAULT_HOSTS,
     DEFAULT_RESULTS,
@@ -23,6 +24,7 @@ from pktswarm.master.cli.options import (
     Precision,
     Results,
     Resume,
+    Wait,
     enter_lab,
     examples,
     serve_metrics,
@@ -86,6 +88,7 @@ def rfc2544(
     metrics: Metrics = None,
     results: Results = DEFAULT_RESULTS,
     patience: Patience = 1.0,
+    wait: Wait = False,
     as_json: Json = False,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
@@ -107,7 +110,6 @@ def rfc2544(
     from pktswarm.master.rfc2544.procedure import Benchmark
     from pktswarm.master.rfc2544.show import print_results, trial_line
     from pktswarm.master.rfc2544.storage import Storage
-    from pktswarm.master.run.kept_ranks import KeptRanks
     from pktswarm.master.scenario import scenario as scenarios
 
     share = parse_precision(scenario, precision)
@@ -121,7 +123,7 @@ def rfc2544(
     make = partial(Storage, results, read.name, loads.about(hosts), dut.entry(cluster.dut, labels))
     given = inputs(read, cluster, {"rfc2544": options, "labels": labels})
     storage, job = benchmark.begin(make, Names(Storage.kind, read.name), given, resume, served)
-    with KeptRanks() as kept:
+    with kept_ranks(wait) as kept:
         trials = tester.Tester(loads, hosts, storage.runs, patience, job.console, allow, kept, labels, job)
 
         def check() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pktswarm.master.cli import benchmark, complete
+from pktswarm.master.cli.cluster import kept_ranks
 from pktswarm.master.cli.options import (
     DEFAULT_HOSTS,
     DEFAULT_RESULTS,
@@ -24,6 +25,7 @@ from pktswarm.master.cli.options import (
     Results,
     Resume,
     ScenarioFile,
+    Wait,
     enter_lab,
     examples,
     serve_metrics,
@@ -119,6 +121,7 @@ def search(
     metrics: Metrics = None,
     results: Results = DEFAULT_RESULTS,
     patience: Patience = 1.0,
+    wait: Wait = False,
     as_json: Json = False,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
@@ -135,7 +138,6 @@ def search(
     from pktswarm.master.benchmark.trial import Tolerance
     from pktswarm.master.cluster import dut, inventory
     from pktswarm.master.plan.allowlist import Allow
-    from pktswarm.master.run.kept_ranks import KeptRanks
     from pktswarm.master.scenario import expectations
     from pktswarm.master.scenario import scenario as scenarios
     from pktswarm.master.search import goals, page
@@ -156,7 +158,7 @@ def search(
     make = partial(Storage, results, read.name, about(load, hosts, expect or []), dut.entry(cluster.dut, labels))
     storage, job = benchmark.begin(make, Names(Storage.kind, read.name), inputs(read, cluster, asked), resume, served)
     tolerance = Tolerance(options.precision, losses=options.losses, limits=limits)
-    with KeptRanks() as kept:
+    with kept_ranks(wait) as kept:
         runs = Runs(load, hosts, storage.runs, tolerance, patience, job.console, allow, kept, labels, job)
         ended = _run(options, bounds, runs, storage, job)
     benchmark.finish(storage.path, ended, as_json, print_results, page.make)

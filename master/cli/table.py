@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pktswarm.master.cli import complete
+from pktswarm.master.cli.cluster import kept_ranks
 from pktswarm.master.cli.options import (
     DEFAULT_HOSTS,
     DEFAULT_RESULTS,
@@ -27,6 +28,7 @@ from pktswarm.master.cli.options import (
     Metrics,
     Patience,
     Resume,
+    Wait,
     enter_lab,
     examples,
     serve_metrics,
@@ -102,6 +104,7 @@ def table(
     resume: Resume = None,
     metrics: Metrics = None,
     patience: Patience = 1.0,
+    wait: Wait = False,
     as_json: Json = False,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
@@ -114,14 +117,13 @@ def table(
     from pktswarm.master.cluster import dut
     from pktswarm.master.cluster.inventory import load
     from pktswarm.master.plan.allowlist import Allow
-    from pktswarm.master.run.kept_ranks import KeptRanks
 
     _check_folders(out, resume)
     allow, labels = Allow(any_address, control_interface), dut.labels(COMMAND, label or [])
     served = serve_metrics(metrics)
     enter_lab(hosts)
     device = dut.entry(load(hosts).dut, labels)
-    with KeptRanks() as kept:
+    with kept_ranks(wait) as kept:
         work = _Work(hosts, resume or out, patience, allow, kept, labels, device, resume is not None, served)
         if what == NETSPEC:
             _netspec(work, seconds, full, background, as_json)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pktswarm.master.cli import benchmark, complete
+from pktswarm.master.cli.cluster import kept_ranks
 from pktswarm.master.cli.options import (
     DEFAULT_HOSTS,
     DEFAULT_RESULTS,
@@ -21,6 +22,7 @@ from pktswarm.master.cli.options import (
     Patience,
     Results,
     Resume,
+    Wait,
     enter_lab,
     examples,
     serve_metrics,
@@ -75,6 +77,7 @@ def y1564(
     metrics: Metrics = None,
     results: Results = DEFAULT_RESULTS,
     patience: Patience = 1.0,
+    wait: Wait = False,
     as_json: Json = False,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
@@ -89,7 +92,6 @@ def y1564(
     from pktswarm.master.benchmark.options import WARNING, check_duration, names
     from pktswarm.master.cluster import dut, inventory
     from pktswarm.master.plan.allowlist import Allow
-    from pktswarm.master.run.kept_ranks import KeptRanks
     from pktswarm.master.y1564 import page, procedure, services, tester
     from pktswarm.master.y1564.document import CONFORMITY
     from pktswarm.master.y1564.document import About as Y1564About
@@ -114,7 +116,7 @@ def y1564(
     storage, job = benchmark.begin(make, Names(Storage.kind, name), given, resume, served)
     allow = Allow(any_address, control_interface)
     callback = benchmark.after_trial(trial_line, storage, job, outlook)
-    with KeptRanks() as kept:
+    with kept_ranks(wait) as kept:
         trials = tester.Tester(read, loads, hosts, storage.runs, patience, job.console, allow, kept, labels, job)
 
         def check() -> None:

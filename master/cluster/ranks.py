@@ -24,5 +24,15 @@ def ranks(inventory: Inventory, legs: tuple[Leg, ...]) -> list[Rank]:
         "transmit": {leg.transmitter for leg in legs},
         "receive": {name for leg in legs for name in leg.receivers},
     }
+    return _numbered(inventory, busy)
+
+
+def all_ranks(inventory: Inventory) -> list[Rank]:
+    """One rank for each role of each host, in the order of ranks()."""
+    roles: tuple[Role, ...] = ("transmit", "receive")
+    return _numbered(inventory, {role: {host.name for host in inventory.with_role(role)} for role in roles})
+
+
+def _numbered(inventory: Inventory, busy: dict[Role, set[str]]) -> list[Rank]:
     pairs = [(host, role) for role, names in busy.items() for host in inventory.hosts if host.name in names]
     return [Rank(number, host, role) for number, (host, role) in enumerate(pairs, start=1)]

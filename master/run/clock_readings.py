@@ -64,7 +64,7 @@ class ClockReadings:
         """
         members = self._members
         best: dict[int, Exchange] = {}
-        left, no_round_after = sorted(members.living), time.monotonic() + MORE_ROUNDS_S
+        left, no_round_after = members.active(), time.monotonic() + MORE_ROUNDS_S
         for turn in range(CLOCK_ROUNDS):
             for rank in left:
                 exchanges = [*self._exchanges(rank, CLOCK_READINGS), *([best[rank]] if rank in best else [])]
@@ -76,7 +76,7 @@ class ClockReadings:
             left = silent if late else sorted(silent + busy)
             if not left:
                 break
-        for rank in sorted(members.living):
+        for rank in members.active():
             if rank in best:
                 self._keep(rank, when, best[rank])
             else:
@@ -87,7 +87,7 @@ class ClockReadings:
 
     def check_next(self) -> None:
         """One node after another, for the live view's warning of a drift. The counts have readings of their own."""
-        living = self._members.living
+        living = self._members.active()
         if time.monotonic() < self._next_check or not living:
             return
         self._next_check = time.monotonic() + CHECK_EVERY_S / len(living)

@@ -1,7 +1,7 @@
 """Rank 0's part of a run, phases 3 to 9 of the design: it says when, and passes on what the nodes report.
 
 It decides nothing about traffic: the command line planned that, hands the tasks over and writes the results. The MPI
-world is given to it, so that the phases are tested without MPI.
+world of its members is given to it, so that the phases are tested without MPI.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import time
 
 from pktswarm.master.run.clock_readings import ClockReadings
 from pktswarm.master.run.group_barrier import GroupBarrier
-from pktswarm.master.run.members import DEADLINES_S, Members, Stopped, World
+from pktswarm.master.run.members import DEADLINES_S, Members, Stopped
 from pktswarm.traffic.errors import MessageError
 from pktswarm.traffic.protocol import rank0_events, rank_orders
-from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, STILL_BEFORE_NS, Lines
-from pktswarm.traffic.protocol.rank0_orders import Rank0Order
+from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, STILL_BEFORE_NS
 from pktswarm.traffic.protocol.task import Role
 
 START_LEAD_NS = 60_000_000
@@ -25,17 +24,18 @@ SENDING_POLL_S = 0.005
 
 
 class Conductor:
-    """`roles`: rank → role. `control` leads to the command line. `patience` multiplies the deadlines: slow hosts."""
+    """Conducts one run of `members`. `stays`: the ranks outlast the command line, and a run that is stopped."""
 
-    def __init__(self, world: World, control: Lines[Rank0Order], roles: dict[int, Role], patience: float = 1.0) -> None:
-        self.members = Members(world, control, roles, patience)
+    def __init__(self, members: Members, stays: bool = False) -> None:
+        self.members, self._stays = members, stays
         self._clocks = ClockReadings(self.members)
         self._barriers = GroupBarrier(self.members)
         self._started: set[int] = set()
-        self._stopped = False
+        self._stopped = self._torn = False
+        """Torn: messages of this run can still be under way behind its end."""
 
     def conduct(self) -> bool:
-        """Conducts the whole run. Returns whether the ranks are kept for a further one."""
+        """Conducts the whole run. Returns whether its ranks are kept for a further one; else all leave."""
         members = self.members
         try:
             self._begin()
@@ -43,42 +43,21 @@ class Conductor:
         except (Stopped, MessageError) as stop:
             members.report(rank0_events.Stopped(str(stop)))
             members.stopping = self._stopped = True
+            self._torn = isinstance(stop, MessageError) or self._barriers.entered
             self._halt()
         members.stopping = True
         self._gather()
-        self._finish()
-        return self._keeps() and self._next_run()
+        return self._finish()
 
     def _keeps(self) -> bool:
-        return self.members.given.kept and not self._stopped and not self.members.control.closed and self.all_alive
-
-    def _next_run(self) -> bool:
-        """Waits for the order of a further run, while the ranks receive Word. False: there is none, or a rank is lost;
-        the others leave."""
         members = self.members
-        members.stopping = False
-        try:
-            while not members.given.begin and self.all_alive:
-                members.pump()
-                members.rest()
-        except (Stopped, MessageError):
-            members.stopping = True
-        begins = members.given.begin and self.all_alive
-        if not begins:
-            self._let_go()
-        for rank in sorted(members.living) if begins else ():
-            members.send(rank, rank_orders.Again())
-        return begins
-
-    @property
-    def all_alive(self) -> bool:
-        """Whether every rank and the launcher are alive."""
-        return self.members.living == set(self.members.roles) and self.members.world.can_finalize()
+        ordered = self._stays or (members.given.kept and not self._stopped and not members.control.closed)
+        return ordered and not self._torn and members.all_alive
 
     def _begin(self) -> None:
         members = self.members
         self._phase("hello")
-        if members.wait("hello", members.roles, DEADLINES_S["hello"]):
+        if members.wait("hello", members.active(), DEADLINES_S["hello"]):
             raise Stopped("not every node came up")
         if not members.world.all_are_there():
             text = "this MPICH tries for ever to reach a rank that died: a death may stop the whole run"
@@ -156,7 +135,8 @@ class Conductor:
         members.wait("counts", stopped, DEADLINES_S["counts"])
         if self._started:
             self._clocks.read("after")
-        while members.captures:
+        # Without a command line they would only delay the restoring of the nodes.
+        while members.captures and not members.control.closed:
             self._fetch(*members.captures.popleft())
 
     def _fetch(self, rank: int, name: str, size: int) -> None:
@@ -167,7 +147,6 @@ class Conductor:
         members.send(rank, rank_orders.Fetch(name))
         left, longest_s = size, DEADLINES_S["counts"] * members.patience
         deadline = time.monotonic() + longest_s
-        # Without a command line it would only delay the restoring of the nodes.
         while left > 0 and rank in members.living and not members.control.closed:
             members.pump()
             piece = members.world.receive_piece(rank)
@@ -180,22 +159,20 @@ class Conductor:
                 members.lose(rank, f"its capture {name} is incomplete")
             else:
                 members.rest()
+        self._torn = self._torn or left > 0
 
-    def _finish(self) -> None:
+    def _finish(self) -> bool:
         members = self.members
         self._phase("restore")
-        for rank in sorted(members.living):
-            members.send(rank, rank_orders.Finish(self.all_alive, self._keeps()))
-        members.wait("restored", sorted(members.living), DEADLINES_S["restore"])
+        for rank in members.active():
+            members.send(rank, rank_orders.Finish(members.all_alive, self._keeps()))
+        members.wait("restored", members.active(), DEADLINES_S["restore"])
+        keeps = self._keeps()
         # Before the ranks leave: those that end without MPI's finalize can take mpiexec along, and that rank 0.
         self._phase("over")
-        if not self._keeps():
-            self._let_go()
-
-    def _let_go(self) -> None:
-        for rank in sorted(self.members.living):
-            self.members.send(rank, rank_orders.Leave())
-        self.members.world.flush(2.0)
+        if not keeps:
+            members.let_go()
+        return keeps
 
     def _phase(self, name: str) -> None:
         self.members.report(rank0_events.Phase(name, time.monotonic_ns()))

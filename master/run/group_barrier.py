@@ -31,28 +31,29 @@ class GroupBarrier:
         group = members.group(role)
         if not group:
             raise Stopped(f"no node of the {role} group is left")
-        complete = group == [rank for rank in members.roles if members.roles[rank] == role]
+        complete = group == members.wanted(role)
         # All enter at one instant: early ranks must not spin against late ones.
         at_ns = time.monotonic_ns() + ENTER_LEAD_NS
+        places = members.places(role, group)
         for rank in group:
-            enter = rank_orders.Enter(name, members.on_node(rank, at_ns))
+            enter = rank_orders.Enter(name, members.on_node(rank, at_ns), places)
             members.send(rank, enter if complete else rank_orders.Release(name))
         self._entered = (name, group) if complete else None
         if not members.living.issuperset(group):
             # A rank was found dead just now. Released behind all orders, so that no Enter follows a Release.
             self._release()
-        left_ns = self._leave(role, name, at_ns) if complete else None
+        left_ns = self._leave(role, places, name, at_ns) if complete else None
         members.wait(f"left {name}", group, DEADLINES_S["barrier"])
         self._entered = None
         released_ns = time.monotonic_ns() if left_ns is None else left_ns
         members.report(BarrierLeft(role, name, left_ns is not None, released_ns))
 
-    def _leave(self, role: str, name: str, at_ns: int) -> int | None:
+    def _leave(self, role: str, places: list[int], name: str, at_ns: int) -> int | None:
         """Returns when the barrier was left; None: a rank died in it, and the others were released."""
         members = self._members
         members.flush()
         time.sleep(max(0, at_ns - time.monotonic_ns()) / 1e9)
-        barrier = members.world.barrier(role)
+        barrier = members.world.barrier(role, places)
         limit_s = DEADLINES_S["barrier"] * members.patience
         deadline = time.monotonic() + limit_s
         while (left_ns := barrier.left_ns(AT_ONCE_S)) is None:
@@ -63,6 +64,11 @@ class GroupBarrier:
                 raise Stopped(f"the barrier {name!r} of the {role} group was not left in {limit_s:.0f} s")
             members.rest()  # a barrier that failed returns at once
         return left_ns
+
+    @property
+    def entered(self) -> bool:
+        """Whether ranks are in a barrier."""
+        return self._entered is not None
 
     def _on_loss(self, rank: int) -> None:
         if self._entered and rank in self._entered[1]:

@@ -23,6 +23,7 @@ from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.protocol.messages import peer
 
 REAP_S = 3.0
+LAUNCH_TIMEOUT_S, LEAVE_TIMEOUT_S = 20.0, 5.0
 MPI_SETTINGS = {
     # Left to itself MPICH talks through shared memory between hosts that share a kernel.
     "MPIR_CVAR_CH4_NETMOD": "ofi",
@@ -31,11 +32,17 @@ MPI_SETTINGS = {
 }
 
 
-class Launch:
-    """The ranks of one run, and the socket on which rank 0 answers."""
+def who() -> str:
+    """The user and host of this process, for others that want the same nodes."""
+    return f"{pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}"
 
-    def __init__(self, inventory: Inventory, ranks: list[Rank], patience: float = 1.0) -> None:
-        self.inventory, self.ranks, self.patience = inventory, ranks, patience
+
+class Launch:
+    """The ranks of one launch, and the socket on which rank 0 answers. `standby`: the abstract socket on which rank 0
+    of a cluster that stays up begins runs."""
+
+    def __init__(self, inventory: Inventory, ranks: list[Rank], patience: float = 1.0, standby: str = "") -> None:
+        self.inventory, self.ranks, self.patience, self.standby = inventory, ranks, patience, standby
         # An abstract socket and an unlinked file: even SIGKILL leaves nothing of them.
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
         self._last_words = ""
@@ -66,8 +73,9 @@ class Launch:
         roles = json.dumps([rank.role for rank in self.ranks])
         rank0 = ["-m", "pktswarm.master.run.rank0", "--control", self.control, "--roles", roles, "--user", master.user]
         rank0 += ["--patience", str(self.patience)]
+        rank0 += ["--standby", self.standby, "--owner", str(os.geteuid())] if self.standby else []
         command += self._section(master, rank0)
-        by = f"{pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}"
+        by = who() + (":cluster" if self.standby else "")
         for rank in self.ranks:
             arguments = ["-m", "pktswarm.nodes", "--role", rank.role, "--host", rank.host.name]
             arguments += ["--interface", rank.host.traffic_interface, "--user", rank.host.user]

@@ -37,8 +37,8 @@ class World(Protocol):
     def send_bulk(self, rank: int, data: bytes) -> bool: ...
     def receive(self) -> tuple[int, NodeEvent] | None: ...
     def receive_piece(self, rank: int) -> bytes | None: ...
-    def wait(self, control: int, longest_s: float) -> None: ...
-    def barrier(self, role: str) -> Barrier: ...
+    def wait(self, others: list[int], longest_s: float) -> None: ...
+    def barrier(self, role: str, members: list[int]) -> Barrier: ...
     def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None: ...
     def flush(self, timeout_s: float) -> bool: ...
     def can_finalize(self) -> bool: ...
@@ -62,17 +62,28 @@ class Given:
     run_limit_s: float = 60.0
     drain_s: float = 0.3
     kept: bool = False
-    begin: bool = False
+    begin: rank0_orders.Begin | None = None
     """A further run is to begin."""
 
 
 class Members:
-    """`roles`: rank → role. `control` leads to the command line. `patience` multiplies the deadlines."""
+    """`roles`: rank → role. `control` leads to the command line. `patience` multiplies the deadlines. `taking`: the
+    ranks that take part in the run, all if left out; the others only receive Word."""
 
-    def __init__(self, world: World, control: Lines[Rank0Order], roles: dict[int, Role], patience: float) -> None:
+    def __init__(
+        self,
+        world: World,
+        control: Lines[Rank0Order],
+        roles: dict[int, Role],
+        patience: float,
+        taking: Iterable[int] | None = None,
+    ) -> None:
         self.world, self.control, self.roles, self.patience = world, control, roles, patience
+        self.taking = frozenset(roles if taking is None else taking)
         self.given = Given()
         self.living = set(roles)
+        self.losses: dict[int, str] = {}
+        """Lost rank → why."""
         self.seen: set[tuple[int, str]] = set()
         """Rank and step: the events so far."""
         self.captures: deque[tuple[int, str, int]] = deque()
@@ -83,11 +94,28 @@ class Members:
         """Ranks whose CLOCK_MONOTONIC is the master's own."""
         self.stopping = self.enforce_silence = False
         self.on_loss: Callable[[int], None] = lambda rank: None
+        self.look_elsewhere: Callable[[], None] = lambda: None
+        """Called between two polls; may raise Stopped."""
+        self.others: list[int] = []
+        """Descriptors that end a rest, besides that of the command line."""
         self._last_message_s = {rank: time.monotonic() for rank in roles}
         self._next_word = 0.0
 
     def group(self, role: str) -> list[int]:
-        return [rank for rank in sorted(self.living) if self.roles[rank] == role]
+        return [rank for rank in self.active() if self.roles[rank] == role]
+
+    def active(self) -> list[int]:
+        """The living ranks that take part."""
+        return sorted(self.living & self.taking)
+
+    def wanted(self, role: str) -> list[int]:
+        """The ranks of a role that take part, dead or alive."""
+        return [rank for rank in sorted(self.taking) if self.roles[rank] == role]
+
+    def places(self, role: str, group: Iterable[int]) -> list[int]:
+        """The master's and the ranks' places in the communicator of their role."""
+        everyone = [rank for rank in sorted(self.roles) if self.roles[rank] == role]
+        return [0, *(1 + everyone.index(rank) for rank in group)]
 
     def has_task(self, rank: int) -> bool:
         arrival = "ready" if self.roles[rank] == "receive" else "start"
@@ -96,6 +124,16 @@ class Members:
     def on_node(self, rank: int, at_ns: int) -> int:
         """An instant of the master's clock on the clock of a node."""
         return at_ns + self.offsets_ns.get(rank, 0)
+
+    @property
+    def all_alive(self) -> bool:
+        """Whether every rank and the launcher are alive."""
+        return self.living == set(self.roles) and self.world.can_finalize()
+
+    def let_go(self) -> None:
+        for rank in sorted(self.living):
+            self.send(rank, rank_orders.Leave(self.all_alive))
+        self.world.flush(2.0)
 
     # --- messages -----------------------------------------------------------------------------------------------
 
@@ -130,7 +168,8 @@ class Members:
         event = replace(event, rank=rank)
         if isinstance(event, rank_events.Left):
             event = replace(event, offset_ns=self.offsets_ns.get(rank, 0))
-        self.report(event)
+        if rank in self.taking:
+            self.report(event)
         self.seen.add((rank, _step(event)))
         match event:
             case rank_events.Hello(report=report) if report.clock and report.clock == clock_identity():
@@ -138,7 +177,7 @@ class Members:
             case rank_events.GuardGone() if rank in self.living:
                 # Its rank can obey nothing any more. The loss of a node as a whole is reported by either of its ends.
                 self.lose(rank, "its guard is gone")
-            case rank_events.Failed(problem) if not self.stopping:
+            case rank_events.Failed(problem) if not self.stopping and rank in self.taking:
                 raise Stopped(problem)
             case rank_events.Counts(captures=captures):
                 self.captures += [(rank, capture.name, capture.bytes) for capture in captures]
@@ -152,7 +191,7 @@ class Members:
             case rank0_orders.Go(run_limit_s, drain_s, kept):
                 self.given = replace(self.given, run_limit_s=run_limit_s, drain_s=drain_s, kept=kept, go=True)
             case rank0_orders.Begin():
-                self.given.begin = True
+                self.given.begin = order
             case rank0_orders.Looked():
                 self.given.looked = True
             case rank0_orders.Stop(problem) if not self.stopping:
@@ -166,8 +205,10 @@ class Members:
 
     def lose(self, rank: int, why: str) -> None:
         self.living.discard(rank)
+        self.losses[rank] = why
         heard_ns = round(self._last_message_s[rank] * 1e9)
-        self.report(rank0_events.Lost(rank, why, round(self._silent_s(rank), 3), heard_ns))
+        if rank in self.taking:
+            self.report(rank0_events.Lost(rank, why, round(self._silent_s(rank), 3), heard_ns))
         self.on_loss(rank)
 
     def _silent_s(self, rank: int) -> float:
@@ -217,7 +258,7 @@ class Members:
             self.rest(left_s)
 
     def rest(self, longest_s: float = NEWS_S) -> None:
-        self.world.wait(self.control.socket.fileno(), min(longest_s, NEWS_S))
+        self.world.wait([self.control.socket.fileno(), *self.others], min(longest_s, NEWS_S))
 
     def pump(self) -> None:
         """Sends Word, takes all messages, and looks for silent ranks."""
@@ -230,6 +271,8 @@ class Members:
         if self.control.closed and not self.stopping:
             self.stopping = True
             raise Stopped("the command line is gone")
+        if not self.stopping:
+            self.look_elsewhere()
         self._look_for_silence()
 
 

@@ -77,10 +77,10 @@ class World:
         taken = self._take(MPI.ANY_SOURCE, TAG_MESSAGE)
         return None if taken is None else (taken[0], decode_node_event(parse(taken[1])))
 
-    def wait(self, control: int, longest_s: float) -> None:
-        """Until a node, or what is at the other end of that descriptor, may have said something."""
+    def wait(self, others: list[int], longest_s: float) -> None:
+        """Until a node, or what is at the other end of a descriptor of `others`, may have said something."""
         self._drop_sent()
-        self._news.wait([control], longest_s, self._under_way())
+        self._news.wait(others, longest_s, self._under_way())
 
     def receive_piece(self, rank: int) -> bytes | None:
         """The next piece of a file that `rank` sends, or None. Its node may freeze in the midst of a piece: nobody else
@@ -100,9 +100,9 @@ class World:
         del self._coming[rank]
         return bytes(data)
 
-    def barrier(self, role: str) -> Barrier:
-        """The group's, entered."""
-        return Barrier(self.groups[role])
+    def barrier(self, role: str, members: list[int]) -> Barrier:
+        """A barrier of the ranks `members` of the group's communicator, entered."""
+        return Barrier(self.groups[role], members)
 
     def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
         """(sent_ns, node's monotonic_ns, node's realtime_ns, received_ns) of one exchange; None if none came.

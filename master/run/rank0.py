@@ -8,8 +8,8 @@ import os
 import socket
 import sys
 
-from pktswarm.master.run.conductor import Conductor
 from pktswarm.master.run.mpi import World
+from pktswarm.master.run.standby import Standby, serve_command
 from pktswarm.traffic.protocol import anchor, unprivileged
 from pktswarm.traffic.protocol.messages import Lines
 from pktswarm.traffic.protocol.rank0_orders import decode_rank0_order
@@ -22,6 +22,8 @@ def main() -> int:
     parser.add_argument("--control", required=True, help="abstract Unix socket of the command line")
     parser.add_argument("--roles", required=True, help="JSON list: the role of rank 1, 2, …")
     parser.add_argument("--user", default="")
+    parser.add_argument("--standby", default="", help="abstract Unix socket for the runs of a cluster that stays up")
+    parser.add_argument("--owner", type=int, default=0, help="user ID that may begin them, besides root")
     parser.add_argument("--patience", type=float, default=1.0, help="multiplies every deadline")
     arguments = parser.parse_args()
     user = unprivileged.name(arguments.user)
@@ -33,10 +35,11 @@ def main() -> int:
     roles = dict(enumerate(json.loads(arguments.roles), start=1))
     world = World(launcher)
     control = Lines(connection, decode_rank0_order)
-    conductor = Conductor(world, control, roles, arguments.patience)
-    while conductor.conduct():
-        conductor = Conductor(world, control, roles, arguments.patience)
-    if not conductor.all_alive:
+    if arguments.standby:
+        whole = Standby(world, control, roles, arguments.standby, arguments.owner, arguments.patience).serve()
+    else:
+        whole = serve_command(world, control, roles, arguments.patience)
+    if not whole:
         os._exit(0)  # MPI's finalize would wait for the dead
     world.finalize()
     return 0

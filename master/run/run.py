@@ -28,8 +28,8 @@ from pktswarm.master.results.trace_verify import Compared, compare
 from pktswarm.master.results.used_capacity import used_capacity
 from pktswarm.master.run import signals
 from pktswarm.master.run.gateways import Gateways, hosts_of
-from pktswarm.master.run.kept_ranks import LAUNCH_TIMEOUT_S, LEAVE_TIMEOUT_S, Control, KeptRanks, Ranks, launched
-from pktswarm.master.run.launch import Launch
+from pktswarm.master.run.kept_ranks import Control, KeptRanks, Launched, Ranks, send_order
+from pktswarm.master.run.launch import LAUNCH_TIMEOUT_S, LEAVE_TIMEOUT_S
 from pktswarm.master.run.record import Record
 from pktswarm.master.run.silence import SilenceTimer
 from pktswarm.master.scenario import scenario as scenarios
@@ -39,7 +39,6 @@ from pktswarm.master.upf.session_results import write_users
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.protocol import rank0_orders, rank_events
 from pktswarm.traffic.protocol.rank0_events import Phase, Piece, Rank0Event, Start, Stopped
-from pktswarm.traffic.protocol.rank0_orders import Rank0Order
 from pktswarm.traffic.protocol.rank_orders import File
 from pktswarm.traffic.protocol.task import to_json
 
@@ -80,9 +79,9 @@ class Run:
     ) -> None:
         """`keep_sent`: the sent frames of traces are kept in the results; with captures they always are, because the
         captures are compared with them. `scenario`: replaces that of the file. `by_capacity`: loads are planned by the
-        measured capacity of the nodes, where it is known. `allow`: see master.plan.allowlist. `kept`: the ranks of a
-        former run, which this one takes if they are the same, and where it leaves its own. `labels`: of the device
-        under test."""
+        measured capacity of the nodes, where it is known. `allow`: see master.plan.allowlist. `kept`: where the ranks
+        come from, and go to; if left out, those of a cluster that is up, else of a launch for this run. `labels`: of
+        the device under test."""
         self.scenario_path, self.inventory_path = scenario_path, inventory_path
         self.results, self.patience = results, patience
         self.watch: Watcher = lambda ledger, event: None
@@ -94,7 +93,9 @@ class Run:
         self._not_used: list[str] = []
         self.plan = self._planned()
         allowlist.check_plan(self.inventory, self.plan)
-        self.ranks: list[Rank] = ranks(self.inventory, self.plan.legs)
+        self._wanted = ranks(self.inventory, self.plan.legs)
+        self.ranks: list[Rank] = self._wanted
+        """With the numbers that they have in their launch."""
         self.ledger = Ledger(self.ranks)
         is_upf = self.plan.upf is not None or "pktswarm_upf" in self.inventory.variables
         self.dut_host = DutHost(source_of(self.inventory), "UPF" if is_upf else "device")
@@ -104,7 +105,8 @@ class Run:
         self._began = self._interrupted_at = self._last_event_s = 0.0
         self._refusal: PktswarmError | None = None
         self.control_plane: ControlPlane | None = None
-        self._kept = kept
+        self._kept = kept or KeptRanks(several=False)
+        self._lets_go = kept is None
         self._without_upf = self._without_mpiexec = ""
         self._frozen = False
         """Rank 0 does not respond, and is not waited for."""
@@ -121,33 +123,36 @@ class Run:
         """Makes the run. `watch`: called with every event, for the terminal. Raises BadInput if it prevents sending."""
         self.watch = watch
         signals.adopt_orphans()
-        with self._interruptible():
-            ranks = None if self._kept is None else self._kept.take(self.inventory.master, self.ranks)
-            if ranks is None or not self._attempt(ranks):
-                self.ledger, self.record = Ledger(self.ranks), Record(self.results)  # without reports of kept ranks
-                ranks = launched(self.inventory, self.ranks, self.patience)
-                self._attempt(ranks)
+        try:
+            with self._interruptible():
+                ranks = self._kept.take(self.inventory, self._wanted, self.patience)
+                if not self._attempt(ranks) and not ranks.fresh:
+                    self.record = Record(self.results)  # without reports of the ranks that are gone
+                    ranks = self._kept.take_others(self.inventory, self._wanted, self.patience)
+                    self._attempt(ranks)
+        finally:
+            if self._lets_go:
+                self._kept.let_go()
         return self._result(ranks.launch)
 
     def _attempt(self, ranks: Ranks) -> bool:
         """Makes the run with these ranks. Returns False where it needs other ones: they were gone before it began."""
         self._began = time.monotonic()
-        stay = False
+        self.ranks, self.ledger = ranks.ranks, Ledger(ranks.ranks)
+        self.ledger.notes += ranks.notes
+        given_back = False
         try:
             self._follow(ranks.control, ranks.launch)
             at_once = self._interrupts > 1 or self._frozen
             if self.folder is not None:
-                # Before launch.stop(), which ends every child of this process.
+                # Before the launch is stopped, which ends every child of this process.
                 self.ledger.dut_host = self.dut_host.finish(0.0 if at_once else SSH_LIMIT_S)
-            stay = self._kept is not None and self.ledger.over and not self.ledger.stopped
-            # Ranks that leave by themselves restore their nodes first; those that do not are ended.
-            if not stay:
-                ranks.launch.wait(0.0 if at_once else LEAVE_TIMEOUT_S * self.patience)
+            whole = self.ledger.over and not self.ledger.stopped
+            self._kept.give_back(ranks, whole, 0.0 if at_once else LEAVE_TIMEOUT_S * self.patience)
+            given_back = True
         finally:
-            if stay and self._kept is not None:
-                self._kept.keep(ranks)
-            else:
-                ranks.launch.stop()
+            if not given_back:
+                self._kept.drop(ranks)
             self._end_sessions()
         return bool(self._interrupts or self._refusal) or self.ledger.phase not in BEFORE_WORDS
 
@@ -204,7 +209,7 @@ class Run:
 
     # --- following the run --------------------------------------------------------------------------------------
 
-    def _follow(self, control: Control, launch: Launch) -> None:
+    def _follow(self, control: Control, launch: Launched) -> None:
         """Processes events until rank 0 has ended, is gone, or exceeds the time limit after a stop order."""
         silence = SilenceTimer()
         while not control.closed and not self.ledger.over and not self._overdue():
@@ -228,7 +233,7 @@ class Run:
                 self._frozen = True
                 return
 
-    def _look_at_mpiexec(self, launch: Launch) -> None:
+    def _look_at_mpiexec(self, launch: Launched) -> None:
         """Ranks that have found each other do without it. It goes with any of its proxies: with a node, or a link."""
         if not self._without_mpiexec and not launch.running():
             self._without_mpiexec = f"mpiexec ended in phase {self.ledger.phase!r}; the ranks went on without it"
@@ -250,7 +255,7 @@ class Run:
         self._show(event)
         self._pace_loads(event)
         if self.gateways.take(event):
-            _order(control, rank0_orders.Looked())
+            send_order(control, rank0_orders.Looked())
         if isinstance(event, Phase) and event.name == "gather":
             self.dut_host.after()
         if isinstance(event, Phase) and event.name in ("look", "plan"):
@@ -267,7 +272,7 @@ class Run:
 
     def _stop(self, control: Control, problem: str = "") -> None:
         self._interrupted_at = time.monotonic()
-        _order(control, rank0_orders.Stop(problem))
+        send_order(control, rank0_orders.Stop(problem))
 
     def _answer(self, control: Control, phase: str) -> None:
         """Rank 0 waits for it in these phases; a refusal ends the run, and nothing was sent."""
@@ -282,7 +287,7 @@ class Run:
         except PktswarmError as error:
             self._refusal = error
         if self._refusal is not None:
-            _order(control, rank0_orders.Stop(str(self._refusal)))
+            send_order(control, rank0_orders.Stop(str(self._refusal)))
 
     def _look(self) -> None:
         """Checks the nodes and updates the plan once all have reported, before clock reading. Raises PktswarmError."""
@@ -298,9 +303,9 @@ class Run:
     def _ask_gateways(self, control: Control) -> None:
         """Rank 0 waits for Looked until all gateways have answered, or not."""
         for order in self.gateways.begin(self.plan.legs, self.ranks, self.ledger.nodes.values()):
-            _order(control, order)
+            send_order(control, order)
         if not self.gateways.waiting:
-            _order(control, rank0_orders.Looked())
+            send_order(control, rank0_orders.Looked())
 
     def _hand_out(self, control: Control) -> None:
         self.ledger.resolved = resolved = self._resolve()
@@ -315,10 +320,10 @@ class Run:
                 listed = [File(name, len(data)) for name, data in files]
                 text = json.dumps(to_json(task), separators=(",", ":"))
                 order = rank0_orders.HandTask(rank.number, text, listed, 1 / self.scenario.samples_per_s)
-                _order(control, order, b"".join(data for _, data in files))
+                send_order(control, order, b"".join(data for _, data in files))
             for file_name, data in files if self.keep_sent else ():
                 folder.sent(file_name, data)
-        _order(control, rank0_orders.Go(self.plan.limit_s, self.scenario.receive.drain_s, self._kept is not None))
+        send_order(control, rank0_orders.Go(self.plan.limit_s, self.scenario.receive.drain_s, self._kept.several))
 
     def _resolve(self) -> Resolved:
         nodes = self.ledger.nodes.values()
@@ -339,7 +344,7 @@ class Run:
         if plans.limits_of(self.plan, self.scenario, self.capacity) == list(self.plan.limits):
             return
         self.plan = self._planned()
-        if ranks(self.inventory, self.plan.legs) != self.ranks:
+        if ranks(self.inventory, self.plan.legs) != self._wanted:
             problem = f"{'; '.join(self._not_used)}: without it other nodes would have to send"
             raise BadInput(self.capacity.path, problem, allowed=f"{capacity.AGAIN} {self.inventory_path}")
 
@@ -362,7 +367,7 @@ class Run:
 
     # --- the end ------------------------------------------------------------------------------------------------
 
-    def _result(self, launch: Launch) -> Finished:
+    def _result(self, launch: Launched) -> Finished:
         if self._refusal is not None:
             self.record.discard()
             raise self._refusal
@@ -413,7 +418,7 @@ class Run:
         untimed = {host for host in resolved.receives if faults.utc_set(host)}
         return compare(folder.path, resolved.legs, resolved.receives, names, self.ledger.notes, untimed)
 
-    def _why_nothing(self, launch: Launch) -> PktswarmError:
+    def _why_nothing(self, launch: Launched) -> PktswarmError:
         if self._interrupts:
             return PktswarmError("stopped by the user before anything was sent")
         lost = [f"{node.name}: {node.problem}" for node in self.ledger.nodes.values() if node.problem]
@@ -438,9 +443,3 @@ class Run:
             inputs["dut"] = self.dut
         inputs["written"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return inputs
-
-
-def _order(control: Control, order: Rank0Order, raw: bytes = b"") -> None:
-    """Sends an order to rank 0. Errors are ignored: it may have ended, and its last messages are still to be read."""
-    with contextlib.suppress(OSError):
-        control.send(order, raw)

@@ -105,13 +105,17 @@ class Cluster:
         """Processes in the lab beyond its own, and what is in its nodes' /var/tmp."""
         alive = [self.state.keeper.pids[name] for name in ("switch", *self.nodes())]
         namespaces = {Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in alive}
-        left = [
-            f"{name}:/var/tmp/{path.name}" for name, root in self.nodes().items() for path in root.glob("var/tmp/*")
-        ]
+        left = self.in_var_tmp()
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():
                 left += _foreign(entry, namespaces)
         return left
+
+    def in_var_tmp(self) -> list[str]:
+        """Folders of guards."""
+        return [
+            f"{name}:/var/tmp/{path.name}" for name, root in self.nodes().items() for path in root.glob("var/tmp/*")
+        ]
 
     def results(self) -> list[Path]:
         return sorted((self.folder / "results").glob("*"))

@@ -45,9 +45,6 @@ class Member:
     def Get_rank(self) -> int:
         return self.rank
 
-    def Get_size(self) -> int:
-        return self.size
-
     def Irecv(self, buffer: Any, source: int, tag: int) -> Request:
         return Request(self.wire, (source, self.rank), self.broken)
 
@@ -71,23 +68,32 @@ def left(barriers: list[Barrier]) -> list[bool]:
 def test_all_leave_when_the_last_has_entered_and_nobody_before(size: int) -> None:
     wire = Wire()
     for _ in range(2):  # one after the other, on the same ways
-        barriers = [Barrier(Member(wire, rank, size)) for rank in range(size - 1)]
+        barriers = [Barrier(Member(wire, rank, size), range(size)) for rank in range(size - 1)]
         assert not any(left(barriers))
-        assert all(left([*barriers, Barrier(Member(wire, size - 1, size))]))
+        assert all(left([*barriers, Barrier(Member(wire, size - 1, size), range(size))]))
+        assert not +wire.messages, "each was taken"
+
+
+def test_some_members_of_a_group_leave_without_the_others() -> None:
+    wire = Wire()
+    for some in ([0, 2, 5], [0, 1, 2, 3, 4, 5], [0, 5], [0, 2, 5]):
+        barriers = [Barrier(Member(wire, rank, 6), some) for rank in some[:-1]]
+        assert not any(left(barriers))
+        assert all(left([*barriers, Barrier(Member(wire, some[-1], 6), some)]))
         assert not +wire.messages, "each was taken"
 
 
 def test_what_is_refused_is_sent_again() -> None:
     wire = Wire(refused=Counter({(0, 1): 3, (2, 0): 7, (1, 0): 1}))
-    assert all(left([Barrier(Member(wire, rank, 3)) for rank in range(3)]))
+    assert all(left([Barrier(Member(wire, rank, 3), range(3)) for rank in range(3)]))
 
 
 def test_who_never_hears_the_dead_stays_till_it_is_freed() -> None:
     wire = Wire(refused=Counter({(1, 2): 10**6, (0, 2): 10**6}))
-    assert not any(left([Barrier(Member(wire, rank, 3)) for rank in range(2)]))
+    assert not any(left([Barrier(Member(wire, rank, 3), range(3)) for rank in range(2)]))
 
 
 def test_an_error_is_told_and_no_end_of_the_barrier(capsys: pytest.CaptureFixture[str]) -> None:
-    barrier = Barrier(Member(Wire(), 0, 2, broken=True))
+    barrier = Barrier(Member(Wire(), 0, 2, broken=True), range(2))
     assert barrier.left_ns(5.0) is None and barrier.left_ns(5.0) is None
     assert capsys.readouterr().err == "a barrier failed: MPI_ERR_OTHER\n"

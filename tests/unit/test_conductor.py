@@ -2,160 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import pytest
 
+from conducting import ROLES, WORD_INTERVAL_S, Barrier, CommandLine, Nodes
 from pktswarm.master.run import clock_readings, members
-from pktswarm.master.run.conductor import Conductor
-from pktswarm.traffic.protocol import rank0_orders
-from pktswarm.traffic.protocol.codec import to_fields
+from pktswarm.master.run.standby import serve_command
 from pktswarm.traffic.protocol.messages import Lines
-from pktswarm.traffic.protocol.rank0_events import Phase, Rank0Event, decode_rank0_event
+from pktswarm.traffic.protocol.rank0_events import decode_rank0_event
 from pktswarm.traffic.protocol.rank0_orders import decode_rank0_order
 from pktswarm.traffic.protocol.rank_events import (
-    Alive,
-    Arrived,
     Counts,
     Failed,
     GuardGone,
-    Halted,
-    Hello,
-    Left,
     NodeEvent,
     Restored,
 )
 from pktswarm.traffic.protocol.rank_orders import (
-    Again,
-    Enter,
     File,
     Finish,
-    Halt,
     RankOrder,
-    Release,
-    Start,
-    Stop,
-    Task,
     Word,
 )
-from pktswarm.traffic.protocol.task import Role
-from run_events import node_report
-
-ROLES: dict[int, Role] = {1: "transmit", 2: "transmit", 3: "receive"}
-WORD_INTERVAL_S = 0.02
-
-
-@dataclass
-class Barrier:
-    left: int | None
-
-    def left_ns(self, longest_s: float) -> int | None:
-        return self.left
-
-
-class Nodes:
-    """Nodes that do at once what they are told. `deaf`: rank → the op from which on it is dead."""
-
-    def __init__(self, roles: dict[int, Role], deaf: dict[int, str] | None = None, refuses: bool = False) -> None:
-        self.roles, self.deaf, self.refuses = roles, deaf or {}, refuses
-        self.inbox: deque[tuple[int, NodeEvent]] = deque()
-        self.ops: list[tuple[int, str]] = []
-        self.stubborn = self.endless = False
-        self.bulk: dict[int, bytes] = {}
-        self.barriers: list[str] = []
-        self.entered = ""
-        self.dead: set[int] = set()
-        self.failing: dict[str, dict[int, Failed]] = {}
-        for rank in roles:
-            self.say(rank, Hello(f"host{rank}", roles[rank], node_report()))
-
-    def say(self, rank: int, event: NodeEvent) -> None:
-        self.inbox.append((rank, event))
-
-    def all_are_there(self) -> bool:
-        return not self.stubborn
-
-    def send(self, rank: int, order: RankOrder) -> bool:
-        op = order.NAME
-        if self.deaf.get(rank) == op:
-            self.dead.add(rank)
-        if rank in self.dead:
-            return not self.refuses
-        if op != "word":
-            self.ops.append((rank, f"{op} {order.name}" if isinstance(order, (Enter, Release)) else op))
-        for answer in self.answers(rank, order):
-            self.say(rank, answer)
-        return True
-
-    def answers(self, rank: int, order: RankOrder) -> Iterator[NodeEvent]:  # noqa: C901 - one case for each order
-        if rank in self.failing.get(order.NAME, {}):
-            yield self.failing[order.NAME][rank]
-            return
-        match order:
-            case Word():
-                yield Alive()
-            case Task():
-                yield Arrived(order.arrive)
-            case Enter():
-                self.entered = order.name
-            case Release():
-                yield from self.left(order.name)
-            case Start() if not self.endless:
-                yield Arrived("done")
-            case Halt():
-                yield Halted()
-            case Stop():
-                yield Counts([], [], None, {}, [])
-            case Finish():
-                yield Restored([])
-            case Again():
-                yield Hello(f"host{rank}", self.roles[rank], node_report())
-
-    @staticmethod
-    def left(name: str) -> Iterator[NodeEvent]:
-        yield Left(name, 0)
-        if name == "ready":
-            yield Arrived("stop")
-
-    def send_bulk(self, rank: int, data: bytes) -> bool:
-        self.bulk[rank] = data
-        return True
-
-    def receive(self) -> tuple[int, NodeEvent] | None:
-        return self.inbox.popleft() if self.inbox else None
-
-    def receive_piece(self, rank: int) -> bytes | None:
-        return None
-
-    def wait(self, control: int, longest_s: float) -> None:
-        time.sleep(min(longest_s, 0.0005))
-
-    def barrier(self, role: str) -> Barrier:
-        self.barriers.append(role)
-        group = [rank for rank in self.roles if self.roles[rank] == role]
-        if not self.dead.isdisjoint(group):
-            return Barrier(None)
-        for rank in group:
-            for message in self.left(self.entered):
-                self.say(rank, message)
-        return Barrier(0)
-
-    def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
-        return None if rank in self.dead else (1000, 5100, 9100, 1200)
-
-    def can_finalize(self) -> bool:
-        return True
-
-    def flush(self, timeout_s: float) -> bool:
-        return True
 
 
 @pytest.fixture(autouse=True)
@@ -171,78 +46,21 @@ def set_deadlines(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
         monkeypatch.setitem(members.DEADLINES_S, name, value)
 
 
-class CommandLine(threading.Thread):
-    """Looks at the nodes, hands out a task each when the plan phase comes, and keeps every event. `stop_at`: phase to
-    say stop in; `busy_s`: so long it takes for what the phase `busy_at` asks of it; `runs`: so many with the
-    same ranks, then it goes; -1: one, then it waits for rank 0's end; 0: the ranks are not kept."""
-
-    def __init__(
-        self,
-        control: Lines[Rank0Event],
-        ranks: Iterable[int],
-        stop_at: str = "",
-        close_at: str = "",
-        busy_s: float = 0.0,
-        busy_at: str = "",
-        runs: int = 0,
-    ) -> None:
-        super().__init__(daemon=True)
-        self.control, self.ranks, self.stop_at, self.close_at = control, ranks, stop_at, close_at
-        self.busy_s, self.busy_at, self.kept, self.runs_left = busy_s, busy_at, runs != 0, runs
-        self.events: list[dict[str, Any]] = []
-
-    def run(self) -> None:
-        while not self.control.closed:
-            self.control.receive(0.05)
-            for event, _ in self.control.messages():
-                self.events.append(to_fields(event))
-                if isinstance(event, Phase):
-                    self._phase(event.name)
-
-    def _phase(self, name: str) -> None:
-        if name == self.close_at:
-            self.control.socket.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(OSError):
-            time.sleep(self.busy_s if name == self.busy_at else 0)
-            if name == "look":
-                self.control.send(rank0_orders.Looked())
-            if name == "plan":
-                for rank in self.ranks:
-                    self.control.send(rank0_orders.HandTask(rank, "{}", [File("a", 3)], 0.1), b"abc")
-                self.control.send(rank0_orders.Go(1.0, 0.01, self.kept))
-            if name == "over" and self.kept:
-                self.runs_left -= 1
-                if self.runs_left > 0:
-                    self.control.send(rank0_orders.Begin())
-                elif self.runs_left == 0:
-                    self.control.socket.shutdown(socket.SHUT_WR)
-            if name == self.stop_at:
-                self.control.send(rank0_orders.Stop())
-
-    def phases(self) -> list[str]:
-        return [event["name"] for event in self.events if event["event"] == "phase"]
-
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        return [event for event in self.events if event["event"] == kind]
-
-
-def conduct(nodes: Nodes, **how: Any) -> tuple[Conductor, CommandLine]:
+def conduct(nodes: Nodes, **how: Any) -> tuple[bool, CommandLine]:
+    """Returns whether all ranks lived to the end, and what the command line was told."""
     ours, theirs = socket.socketpair()
     line = CommandLine(Lines(theirs, decode_rank0_event), nodes.roles, **how)
     line.start()
-    control = Lines(ours, decode_rank0_order)
-    conductor = Conductor(nodes, control, nodes.roles)
-    while conductor.conduct():
-        conductor = Conductor(nodes, control, nodes.roles)
+    whole = serve_command(nodes, Lines(ours, decode_rank0_order), nodes.roles, 1.0)
     ours.close()
     line.join(20.0)
-    return conductor, line
+    return whole, line
 
 
 def test_a_whole_run_goes_through_all_phases_and_four_barriers() -> None:
     nodes = Nodes(ROLES)
-    conductor, line = conduct(nodes)
-    assert conductor.all_alive
+    whole, line = conduct(nodes)
+    assert whole
     assert line.phases() == [
         "hello", "look", "clocks", "plan", "prepare receivers", "prepare transmitters", "send", "drain", "gather",
         "restore", "over",
@@ -269,9 +87,9 @@ def test_receivers_are_ready_before_any_transmitter_is_told_to_start() -> None:
 
 def test_the_start_instant_is_told_in_each_nodes_own_clock() -> None:
     nodes = Nodes(ROLES)
-    conductor, line = conduct(nodes)
+    whole, line = conduct(nodes)
     # The node read 5100 when the master's clock stood between 1000 and 1200.
-    assert conductor.members.offsets_ns == {1: 4000, 2: 4000, 3: 4000}
+    assert {(clock["rank"], clock["offset_ns"]) for clock in line.of("clock")} == {(1, 4000), (2, 4000), (3, 4000)}
     assert {clock["bound_ns"] for clock in line.of("clock")} == {100}
 
 
@@ -342,7 +160,7 @@ def test_only_a_busy_nodes_clock_is_read_again_and_behind_all_others(
 def test_a_rank_that_never_says_hello_stops_the_run_before_anything_is_planned() -> None:
     nodes = Nodes(ROLES)
     nodes.inbox.popleft()
-    conductor, line = conduct(nodes)
+    whole, line = conduct(nodes)
     assert [lost["rank"] for lost in line.of("lost")] == [1]
     assert line.of("stopped")[0]["problem"] == "not every node came up"
     assert "plan" not in line.phases()
@@ -352,8 +170,8 @@ def test_a_rank_that_never_says_hello_stops_the_run_before_anything_is_planned()
 @pytest.mark.parametrize("op", ["task", "ping", "enter", "start"])
 def test_a_rank_that_dies_is_named_and_the_others_finish_without_a_collective(op: str, refuses: bool) -> None:
     nodes = Nodes(ROLES, deaf={2: op}, refuses=refuses)
-    conductor, line = conduct(nodes)
-    assert not conductor.all_alive
+    whole, line = conduct(nodes)
+    assert not whole
     assert [lost["rank"] for lost in line.of("lost")] == [2]
     assert line.of("stopped") == []
     for rank in (1, 3):
@@ -373,16 +191,16 @@ def test_a_death_behind_the_masters_own_end_of_a_barrier_frees_who_is_still_in_i
     class Half(Nodes):
         """The master and rank 1 leave; 2 waits for 3, which died when it had entered."""
 
-        def barrier(self, role: str) -> Barrier:
+        def barrier(self, role: str, members: list[int]) -> Barrier:
             if self.entered != "start":
-                return super().barrier(role)
+                return super().barrier(role, members)
             self.dead.add(3)
             for message in self.left("start"):
                 self.say(1, message)
             return Barrier(0)
 
     nodes = Half({1: "transmit", 2: "transmit", 3: "transmit", 4: "receive"})
-    conductor, line = conduct(nodes)
+    whole, line = conduct(nodes)
     assert [lost["rank"] for lost in line.of("lost")] == [3]
     assert [rank for rank, op in nodes.ops if op == "release start"] == [2]
     assert (1, "start") in nodes.ops and (2, "start") in nodes.ops
@@ -390,18 +208,18 @@ def test_a_death_behind_the_masters_own_end_of_a_barrier_frees_who_is_still_in_i
 
 def test_a_barrier_that_nobody_leaves_though_all_live_ends_the_run() -> None:
     class Stuck(Nodes):
-        def barrier(self, role: str) -> Barrier:
+        def barrier(self, role: str, members: list[int]) -> Barrier:
             return Barrier(None)
 
     nodes = Stuck(ROLES)
-    conductor, line = conduct(nodes)
+    whole, line = conduct(nodes)
     assert "barrier 'ready' of the receive group was not left" in line.of("stopped")[0]["problem"]
-    assert conductor.all_alive and (3, "finish") in nodes.ops
+    assert whole and (3, "finish") in nodes.ops
 
 
 def test_a_run_whose_last_transmitter_died_is_stopped() -> None:
     nodes = Nodes(ROLES, deaf={1: "task", 2: "task"})
-    conductor, line = conduct(nodes)
+    whole, line = conduct(nodes)
     assert line.of("stopped")[0]["problem"] == "no node of the transmit group is left"
     assert (3, "leave") in nodes.ops
 
@@ -409,8 +227,8 @@ def test_a_run_whose_last_transmitter_died_is_stopped() -> None:
 def test_a_node_that_fails_stops_the_run_with_its_words() -> None:
     nodes = Nodes(ROLES)
     nodes.failing["task"] = {3: Failed("no such filter", bad_input=True)}
-    conductor, line = conduct(nodes)
-    assert conductor.all_alive
+    whole, line = conduct(nodes)
+    assert whole
     assert line.of("stopped")[0]["problem"] == "no such filter"
     assert (3, "stop") not in nodes.ops  # it has nothing to count
     assert (3, "finish") in nodes.ops
@@ -428,9 +246,9 @@ def test_a_node_that_failed_is_waited_for_until_it_is_restored() -> None:
 
     nodes = SlowToRestore(ROLES)
     nodes.failing["task"] = {3: Failed("no such filter", bad_input=True)}
-    conductor, line = conduct(nodes)
+    whole, line = conduct(nodes)
     assert {one["rank"]: one["troubles"] for one in line.of("restored")} == {1: [], 2: [], 3: ["gro"]}
-    assert conductor.all_alive
+    assert whole
 
 
 def test_captures_come_behind_all_counts_and_nobody_waits_for_a_word_meanwhile() -> None:
@@ -457,10 +275,10 @@ def test_captures_come_behind_all_counts_and_nobody_waits_for_a_word_meanwhile()
                     yield answer
 
     nodes = Slow(ROLES)
-    conductor, line = conduct(nodes)
+    whole, line = conduct(nodes)
     told = [event["event"] for event in line.events if event["event"] in ("counts", "capture", "piece")]
     assert told == ["counts"] * 3 + ["capture", "piece", "piece"]
-    assert set(nodes.words) == set(ROLES) and conductor.all_alive
+    assert set(nodes.words) == set(ROLES) and whole
 
 
 def test_captures_are_not_fetched_for_a_command_line_that_is_gone() -> None:
@@ -490,9 +308,9 @@ def test_a_node_whose_guard_is_gone_is_lost_and_not_waited_for() -> None:
             return super().answers(rank, order)
 
     nodes = WithoutGuard({**ROLES, 4: "receive"})
-    conductor, line = conduct(nodes)
+    whole, line = conduct(nodes)
     assert [(one["rank"], one["problem"]) for one in line.of("lost")] == [(3, "its guard is gone")]
-    assert line.of("stopped") == [] and not conductor.all_alive
+    assert line.of("stopped") == [] and not whole
     assert (3, "stop") not in nodes.ops and (1, "stop") in nodes.ops
 
 
@@ -500,7 +318,7 @@ def test_a_node_whose_guard_is_gone_is_lost_and_not_waited_for() -> None:
 def test_a_look_at_the_nodes_may_take_long_and_the_tasks_may_not(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
     """Sessions are set up in the first; the clocks are read behind it."""
     set_deadlines(monkeypatch, tasks=1.0, look=20.0)
-    conductor, line = conduct(Nodes(ROLES), busy_s=2.0, busy_at=phase)
+    whole, line = conduct(Nodes(ROLES), busy_s=2.0, busy_at=phase)
     words = [] if phase == "look" else ["the command line's tasks did not come within 1 s"]
     assert [one["problem"] for one in line.of("stopped")] == words
     assert len(line.of("counts")) == (len(ROLES) if phase == "look" else 0)
@@ -512,8 +330,8 @@ def test_a_look_at_the_nodes_may_take_long_and_the_tasks_may_not(monkeypatch: py
 )
 def test_stop_in_any_phase_restores_every_node(phase: str) -> None:
     nodes = Nodes(ROLES)
-    conductor, line = conduct(nodes, stop_at=phase)
-    assert conductor.all_alive
+    whole, line = conduct(nodes, stop_at=phase)
+    assert whole
     assert line.phases()[-2:] == ["restore", "over"]
     assert len(line.of("restored")) == len(ROLES)
 
@@ -547,8 +365,8 @@ def test_the_command_line_going_away_stops_the_run() -> None:
 
 def test_kept_ranks_make_further_runs_and_leave_with_the_command_line() -> None:
     nodes = Nodes(ROLES)
-    conductor, line = conduct(nodes, runs=3)
-    assert conductor.all_alive
+    whole, line = conduct(nodes, runs=3)
+    assert whole
     assert [line.phases().count(name) for name in ("hello", "send", "over")] == [3, 3, 3]
     assert len(line.of("hello")) == 3 * len(ROLES) and line.of("stopped") == line.of("lost") == []
     ends = [op for _, op in nodes.ops if op in ("again", "leave")]

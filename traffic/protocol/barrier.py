@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 AT_ONCE_S = 0.1
@@ -21,16 +22,20 @@ TAG_BARRIER = 4
 
 
 class Barrier:
-    """Entered when this is made. `group`: a communicator of mpi4py's, whose errors are RuntimeErrors."""
+    """Entered when this is made. `group`: a communicator of mpi4py's, whose errors are RuntimeErrors; `members`: its
+    ranks that enter, in the same order on each."""
 
-    def __init__(self, group: Any) -> None:
-        self._group, self._rank, size = group, group.Get_rank(), group.Get_size()
-        self._steps = [1 << number for number in range((size - 1).bit_length())]
-        self._expected = [group.Irecv(bytearray(), (self._rank - step) % size, TAG_BARRIER) for step in self._steps]
+    def __init__(self, group: Any, members: Sequence[int]) -> None:
+        self._group, self._members = group, members
+        self._place = members.index(group.Get_rank())
+        self._steps = [1 << number for number in range((len(members) - 1).bit_length())]
+        self._expected = [group.Irecv(bytearray(), self._member(-step), TAG_BARRIER) for step in self._steps]
         self._sent: list[Any] = []
         self._failed = False
-        self._size = size
         self._advance()
+
+    def _member(self, places_ahead: int) -> int:
+        return self._members[(self._place + places_ahead) % len(self._members)]
 
     def left_ns(self, longest_s: float) -> int | None:
         """CLOCK_MONOTONIC in nanoseconds when it was left; None: not within `longest_s`.
@@ -65,7 +70,7 @@ class Barrier:
     def _send(self, step: int) -> bool:
         """Returns False where the connection is refused: the member is dead, or not connected yet."""
         try:
-            self._sent.append(self._group.Isend(b"", (self._rank + step) % self._size, TAG_BARRIER))
+            self._sent.append(self._group.Isend(b"", self._member(step), TAG_BARRIER))
         except RuntimeError:
             return False
         return True

@@ -110,6 +110,22 @@ class Stopped(Event):
     problem: str
 
 
+@message
+class Standing(Event):
+    """To the cluster's daemon: the ranks wait for a run."""
+
+    NAME = "standing"
+
+
+@message
+class Occupied(Event):
+    """To the cluster's daemon: a run has begun."""
+
+    NAME = "occupied"
+
+
 Own = Phase | Note | Clock | Drift | Start | BarrierLeft | Lost | Capture | Piece | Stopped
 Rank0Event = Own | NodeEvent
 decode_rank0_event: Decoder[Rank0Event] = Decoder(Rank0Event)
+StandbyEvent = Rank0Event | Standing | Occupied
+decode_standby_event: Decoder[StandbyEvent] = Decoder(StandbyEvent)

@@ -55,9 +55,11 @@ class Stop(Order):
 
 @message
 class Begin(Order):
-    """A further run with the ranks that were kept."""
+    """A further run with these ranks of those that were kept. `patience` multiplies the deadlines."""
 
     NAME = "begin"
+    ranks: list[int]
+    patience: float
 
 
 Rank0Order = Looked | FindNeighbours | HandTask | Go | Stop | Begin

@@ -52,11 +52,12 @@ class Task(Order):
 
 @message
 class Enter(Order):
-    """Enter the group's barrier `name` at `at_ns`."""
+    """Enter the barrier `name` at `at_ns`, together with the ranks `members` of the group's communicator."""
 
     NAME = "enter"
     name: str
     at_ns: int
+    members: list[int]
 
 
 @message
@@ -124,7 +125,10 @@ class Again(Order):
 
 @message
 class Leave(Order):
+    """`whole`: as of Finish."""
+
     NAME = "leave"
+    whole: bool
 
 
 RankOrder = (

@@ -71,18 +71,19 @@ def master(folder: Path) -> None:  # noqa: C901 - the phases of a run, in their 
         files += bytes(back) == FILE
     for role in ROLES:
         if any(ROLES[rank % 2] == role for rank in ranks):
+            members = list(range(1 + sum(ROLES[rank % 2] == role for rank in ranks)))
             for rank in ranks:
                 if ROLES[rank % 2] == role:
-                    world.send(rank, Enter("", 0))
+                    world.send(rank, Enter("", 0, members))
             for _ in range(10 if of_the_dead(role, ranks) else 0):
                 time.sleep(DEATH_S / 10)
                 world.send(ranks[-1], Word())
-            barrier = world.barrier(role)
+            barrier = world.barrier(role, members)
             barriers[role] = barrier.left_ns(GIVEN_UP_S if of_the_dead(role, ranks) else PATIENCE_S) is not None
     if DIES:  # refused for a while, then given up; what is sent to the others behind it arrives all the same
         wait(lambda: world.send(ranks[-1], Word()) is False or None)
     for rank in ranks:
-        world.send(rank, Leave())
+        world.send(rank, Leave(not DIES))
     living = ranks[:-1] if DIES else ranks
     for _ in living:
         rank, event = wait(world.receive)
@@ -128,7 +129,7 @@ def node(folder: Path) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(DEATH_S)
             dead = of_the_dead(role, range(link.world.Get_size()))
-            left = link.barrier().left_ns(GIVEN_UP_S if dead else PATIENCE_S) is not None
+            left = link.barrier(message.members).left_ns(GIVEN_UP_S if dead else PATIENCE_S) is not None
         else:
             break
     link.send(Started(int(left)))

@@ -1,0 +1,224 @@
+"""A cluster that stays up: one command after another uses its ranks, and what dies costs the next one a launch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pktswarm import lab
+from run_cluster import LONG, PKTSWARM, TRANSMITTERS, Cluster, network_of, pids_of, rank_of
+from running import wait_for
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
+
+WAIT_S = 30.0
+SHORT = "streams: [{name: s, from: tx1, to: rx2, rate_pps: 500, count_packets: 100}]\nreceive: {mode: count}\n"
+ALL = "streams: [{name: s, rate_pps: 500, count_packets: 100}]\nreceive: {mode: count}\nexpect: {loss: 0}\n"
+DAEMON, RANK0 = "-m pktswarm.master.run.cluster_daemon", "-m pktswarm.master.run.rank0"
+
+
+class Standing(Cluster):
+    """A lab of two transmitters and two receivers, whose ranks stay up."""
+
+    def order(self, *words: str) -> tuple[int, str]:
+        command = [PKTSWARM, "cluster", *words, "--hosts", self.hosts]
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=90, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def up(self, *options: str) -> None:
+        status, told = self.order("up", *options)
+        assert status == 0, told
+
+    def shown(self) -> dict[str, Any]:
+        return dict(json.loads(self.order("status", "--json")[1]))
+
+    def daemon(self) -> int:
+        (pid,) = pids_of(DAEMON, network_of(self, "m0"))
+        return pid
+
+    def ranks(self) -> dict[str, int]:
+        return {node: rank_of(self, node) for node in ("tx1", "tx2", "rx1", "rx2")}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    made = Standing(tmp_path_factory.mktemp("cluster"), "c")
+    try:
+        yield made
+    finally:
+        lab.down(made.name, made.folder)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(cluster: Standing) -> Iterator[None]:
+    yield
+    cluster.order("down", "--now")
+    assert until(lambda: not cluster.left_behind()), cluster.left_behind()
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + WAIT_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def test_commands_use_the_ranks_of_a_cluster_that_is_up_and_nodes_are_as_found(cluster: Standing) -> None:
+    assert cluster.order("status")[0] == 1
+    cluster.up()
+    ranks = cluster.ranks()
+    assert not cluster.in_var_tmp()
+    for text, taking in ((SHORT, 2), (ALL, 4), (SHORT, 2)):
+        document = cluster.run(cluster.scenario(text), 0)
+        assert document["totals"][-1]["lost_packets"] == 0 and document["totals"][-1]["sent_packets"] == 100
+        assert len(document["ranks"]) == taking
+        assert cluster.ranks() == ranks
+        assert not cluster.in_var_tmp()
+        shown = subprocess.run(
+            ["nsenter", f"--net=/proc/{cluster.state.keeper.pids['rx2']}/ns/net", "ip", "-d", "link", "show", "eth1"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        assert "xdp" not in shown, "no program stays on the interface"
+    found = cluster.shown()
+    assert (found["state"], found["uses"], len(found["ranks"])) == ("up", 4, 4)
+    assert "already up" in cluster.order("up")[1]
+    assert cluster.order("down")[0] == 0 and cluster.order("status")[0] == 1
+    assert cluster.order("down") == (0, f"the cluster of {cluster.hosts} is not up\n")
+
+
+def test_who_comes_while_it_is_in_use_is_refused_or_waits(cluster: Standing) -> None:
+    cluster.up()
+    process = cluster.start_and_send(cluster.scenario(LONG))
+    assert cluster.shown()["state"] == "in use"
+    short = cluster.folder / "short.yaml"
+    short.write_text(f"name: short\n{SHORT}")
+    refused = cluster.start(short)
+    told = refused.communicate(timeout=90)[1]
+    assert refused.returncode == 3 and "in use by" in told and "--wait" in told and str(process.pid) in told, told
+    status, told = cluster.order("down")
+    assert status == 3 and "in use by" in told and "--now" in told
+    waits = cluster.start(short, "--wait")
+    wait_for(waits, "waiting for the cluster")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=90)
+    out, err = waits.communicate(timeout=90)
+    assert waits.returncode == 0, out + err
+
+
+@pytest.mark.parametrize("victim", ["rank", "guard", "rank 0", "mpiexec"])
+def test_what_dies_between_two_runs_is_started_anew_and_the_run_says_so(cluster: Standing, victim: str) -> None:
+    cluster.up()
+    ranks = cluster.ranks()
+    network = network_of(cluster, "m0")
+    victims = {
+        "rank": lambda: ranks["tx2"],
+        "guard": lambda: guard_of(ranks["rx1"]),
+        "rank 0": lambda: rank_of(cluster, "m0", RANK0),
+        "mpiexec": lambda: pids_of("mpiexec -launcher ssh", network)[0],
+    }
+    os.kill(victims[victim](), signal.SIGKILL)
+    assert until(lambda: not Path(f"/proc/{ranks['tx1']}").exists()), "the others leave"
+    document = cluster.run(cluster.scenario(ALL), 0)
+    assert any("started anew" in note for note in document["notes"]), document["notes"]
+    assert cluster.shown()["state"] == "up" and cluster.ranks() != ranks
+
+
+def guard_of(rank: int) -> int:
+    (guard,) = (pid for pid in pids_of("-m pktswarm.nodes --role ") if _parent(pid) == rank)
+    return guard
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def test_a_daemon_that_is_killed_takes_its_ranks_along_and_runs_go_on_without(cluster: Standing) -> None:
+    cluster.up()
+    os.kill(cluster.daemon(), signal.SIGKILL)
+    assert until(lambda: not cluster.left_behind()), cluster.left_behind()
+    cluster.run(cluster.scenario(ALL), 0)
+    assert cluster.order("status")[0] == 1
+
+
+def test_a_node_that_dies_in_a_run_costs_what_it_costs_without_a_cluster(cluster: Standing) -> None:
+    cluster.up()
+    process = cluster.start_and_send(cluster.scenario(LONG), "--json")
+    os.kill(rank_of(cluster, "rx1"), signal.SIGKILL)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 3 and "rx1 (receive)" in json.loads(out)["doubts"][0], out + err
+    document = cluster.run(cluster.scenario(ALL), 0)
+    assert any("started anew: rx1 (receive)" in note for note in document["notes"]), document["notes"]
+
+
+def test_a_command_line_that_is_killed_ends_its_run_and_the_cluster_stays(cluster: Standing) -> None:
+    cluster.up()
+    ranks = cluster.ranks()
+    process = cluster.start_and_send(cluster.scenario(LONG))
+    process.kill()
+    process.communicate()
+    document = cluster.run(cluster.scenario(ALL), 0, None, "--wait")
+    assert document["totals"][-1]["lost_packets"] == 0 and cluster.ranks() == ranks, document["notes"]
+
+
+def test_down_now_ends_a_run_that_is_under_way(cluster: Standing) -> None:
+    cluster.up()
+    process = cluster.start_and_send(cluster.scenario(LONG), "--json")
+    assert cluster.order("down", "--now")[0] == 0
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 3 and "taken down" in json.loads(out)["reason"], out + err
+
+
+@pytest.mark.parametrize("reason", ["idle", "inventory", "SIGTERM"])
+def test_it_ends_by_itself(cluster: Standing, reason: str) -> None:
+    cluster.up("--idle", "1s" if reason == "idle" else "1h")
+    away = cluster.hosts.with_suffix(".away")
+    if reason == "inventory":
+        cluster.hosts.rename(away)
+    if reason == "SIGTERM":
+        os.kill(cluster.daemon(), signal.SIGTERM)
+    assert until(lambda: not cluster.left_behind()), cluster.left_behind()
+    if reason == "inventory":
+        away.rename(cluster.hosts)
+
+
+def test_a_changed_inventory_costs_a_launch(cluster: Standing) -> None:
+    cluster.up()
+    before = cluster.hosts.read_text()
+    try:
+        cluster.hosts.write_text(before.replace("side: b", "side: a", 1))
+        document = cluster.run(cluster.scenario(ALL), 0)
+        assert any("has changed" in note for note in document["notes"]), document["notes"]
+    finally:
+        cluster.hosts.write_text(before)
+
+
+def test_a_host_that_cannot_be_reached_is_named_and_nothing_stays(cluster: Standing) -> None:
+    before = cluster.hosts.read_text()
+    address = next(node.address for node in cluster.state.plan.nodes if node.name == "rx2")
+    try:
+        cluster.hosts.write_text(before.replace(address, address.rpartition(".")[0] + ".250"))
+        status, told = cluster.order("up")
+        assert status in (2, 3) and "rx2" in told and "does not answer" in told, told
+        assert cluster.order("status")[0] == 1
+    finally:
+        cluster.hosts.write_text(before)
+
+
+def test_a_node_in_use_by_a_run_without_the_cluster_is_named(cluster: Standing) -> None:
+    process = cluster.start_and_send(cluster.scenario(LONG))
+    status, told = cluster.order("up")
+    assert status == 3 and "in use by" in told, told
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=90)
+    assert set(TRANSMITTERS) <= set(cluster.nodes())

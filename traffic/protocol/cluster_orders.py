@@ -1,0 +1,36 @@
+"""Orders of a command line to the daemon of a cluster that stays up."""
+
+from __future__ import annotations
+
+from pktswarm.traffic.protocol.codec import Decoder, Order, message
+
+
+@message
+class Take(Order):
+    """Use the cluster as long as the connection lasts; again, when its ranks are gone. `inventory`: the digest of the
+    inventory as the command line read it. `waits`: behind other users, rather than be refused."""
+
+    NAME = "take"
+    by: str
+    command: str
+    inventory: str
+    waits: bool
+
+
+@message
+class Show(Order):
+    """Report the state of the cluster."""
+
+    NAME = "show"
+
+
+@message
+class Down(Order):
+    """End the cluster; `now`: also while it is in use."""
+
+    NAME = "down"
+    now: bool
+
+
+ClusterOrder = Take | Show | Down
+decode_cluster_order: Decoder[ClusterOrder] = Decoder(ClusterOrder)
