@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,14 @@ import yaml
 
 from pktswarm import lab
 from pktswarm.master.results.read_document import read_run
-from running import sent_packets, wait_for, wait_until_sent
+from running import PKTSWARM as PKTSWARM
+from running import lie_down, sent_packets, wait_for, wait_until_sent
 
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
 LONG = "streams: [{name: long, size_bytes: 128, rate_pps: 400, duration_s: 20}]"
 SILENT_S = 10.0
 TRANSMITTERS = ("tx1", "tx2")
+STANDING = (":cluster", "--standby", "cluster_daemon", "hydra_pmi_proxy", "sshd: ", "ssh -F")
+"""Words of the processes of ranks that stay up."""
 STOP_S = 30.0
 """How long a node may take to be as it was: 2 s after its master is gone, then the steps of stopping; on a busy machine
 each of them is late, and behind a link that was cut sshd's end waits for TCP's next try."""
@@ -62,6 +63,8 @@ class Cluster:
         return path
 
     def start(self, scenario: Path, *options: str, hosts: Path | None = None) -> subprocess.Popen[str]:
+        if hosts not in (None, self.hosts):
+            lie_down(self.hosts)
         command = [PKTSWARM, "run", scenario, "--hosts", hosts or self.hosts, "--results", self.folder / "results"]
         return subprocess.Popen(
             [*map(str, command), "--no-report", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -102,14 +105,15 @@ class Cluster:
         return path
 
     def left_behind(self) -> list[str]:
-        """Processes in the lab beyond its own, and what is in its nodes' /var/tmp."""
+        """Processes in the lab beyond its own and those of ranks that stay up, and what is in its nodes' /var/tmp."""
         alive = [self.state.keeper.pids[name] for name in ("switch", *self.nodes())]
         namespaces = {Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in alive}
         left = self.in_var_tmp()
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():
                 left += _foreign(entry, namespaces)
-        return left
+        stands = any("cluster_daemon" in one for one in left)
+        return [one for one in left if not (stands and any(words in one for words in STANDING))]
 
     def in_var_tmp(self) -> list[str]:
         """Folders of guards."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -22,14 +23,32 @@ class Named(Protocol):
     folder: Path
 
 
-def cluster_of(make: Callable[[Path], Named], scope: Literal["module", "session"] = "module") -> Any:
+PKTSWARM = Path(sys.executable).with_name("pktswarm")
+
+
+def stand(made: Named) -> None:
+    """Its ranks stay up between the runs, which saves the time of a launch for each. They end with the lab."""
+    command = [PKTSWARM, "cluster", "up", "--hosts", made.folder / f"lab-{made.name}.yml"]
+    subprocess.run([*map(str, command)], check=True, capture_output=True, timeout=90)
+
+
+def lie_down(hosts: Path) -> None:
+    """End ranks that stay up, before a run of another inventory wants their nodes."""
+    subprocess.run([PKTSWARM, "cluster", "down", "--hosts", hosts], check=True, capture_output=True, timeout=90)
+
+
+def cluster_of(
+    make: Callable[[Path], Named], scope: Literal["module", "session"] = "module", stands: bool = True
+) -> Any:
     """The fixture of a file with one cluster: it comes up for the first test, and goes behind the last; of
-    `session`, for the files that have no other."""
+    `session`, for the files that have no other. `stands`: see stand()."""
 
     @pytest.fixture(scope=scope)
     def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Named]:
         made = make(tmp_path_factory.mktemp("cluster"))
         try:
+            if stands:
+                stand(made)
             yield made
         finally:
             lab.down(made.name, made.folder)

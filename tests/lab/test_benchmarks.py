@@ -65,7 +65,7 @@ class Cluster:
         return {**json.loads(done.stdout), "dropped": qdisc_drops(self.device, "to-b") - before}
 
 
-cluster = cluster_of(Cluster)
+cluster = cluster_of(Cluster, stands=False)
 
 
 def of_size(cluster: Cluster) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class Cluster:
         return done.returncode, json.loads(done.stdout), done.stderr
 
 
-cluster = cluster_of(Cluster)
+cluster = cluster_of(Cluster, stands=False)
 
 
 def runs(folder: Path) -> list[dict[str, Any]]:

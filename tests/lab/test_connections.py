@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import yaml
 
 from pktswarm import lab
 from pktswarm.master.results.read_document import read_run
-from running import qdisc_drops, wait_for, wait_until_sent
+from running import cluster_of, lie_down, qdisc_drops, wait_for, wait_until_sent
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
@@ -41,6 +40,8 @@ class Cluster:
     def start(self, text: str, hosts: Path | None = None) -> subprocess.Popen[str]:
         path = self.folder / "scenario.yaml"
         path.write_text(f"name: test\n{text}\n")
+        if hosts is not None:
+            lie_down(self.hosts)
         command = [PKTSWARM, "run", path, "--hosts", hosts or self.hosts, "--results", self.folder / "results"]
         return subprocess.Popen(
             [*map(str, command), "--json", "--no-report"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -75,11 +76,7 @@ class Cluster:
         return int(dict(zip(*lines, strict=True))["OutMsgs"])
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    this = Cluster(tmp_path_factory.mktemp("connections"))
-    yield this
-    lab.down(this.name, this.folder)
+cluster = cluster_of(Cluster)
 
 
 MIX = f"""

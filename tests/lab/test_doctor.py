@@ -58,7 +58,7 @@ class Cluster:
         assert lab.run_in(self.hosts, node, list(command)) == 0
 
 
-cluster = cluster_of(Cluster)
+cluster = cluster_of(Cluster, stands=False)
 
 
 def of(told: dict[str, Any], host: str, level: str) -> list[str]:

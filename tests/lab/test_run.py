@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from pktswarm import lab
 from pktswarm.master.results import latency_histogram
 from pktswarm.master.run.silence import LONGEST_S
 from pktswarm.nodes import live_frames
@@ -32,18 +31,14 @@ from run_cluster import (
     pids_of,
     rank_of,
 )
-from running import wait_for
+from running import cluster_of, wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
 CONFIGS = Path("configs").resolve()
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    this = Cluster(tmp_path_factory.mktemp("cluster"))
-    yield this
-    lab.down(this.name, this.folder)
+cluster = cluster_of(Cluster, stands=False)
 
 
 @pytest.fixture(autouse=True)

@@ -60,7 +60,7 @@ class Cluster:
         return dict(json.loads(out))
 
 
-cluster = cluster_of(Cluster)
+cluster = cluster_of(Cluster, stands=False)
 
 
 def test_the_rate_found_is_the_devices_within_the_precision(cluster: Cluster) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pktswarm import lab
 from pktswarm.master.results.read_document import read_run
 from pktswarm.traffic.protocol.task import leg_from_json
 from pktswarm.traffic.schedule import pace, sequence
+from running import cluster_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
@@ -48,11 +48,7 @@ class Cluster:
         return document
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    this = Cluster(tmp_path_factory.mktemp("sources"))
-    yield this
-    lab.down(this.name, this.folder)
+cluster = cluster_of(Cluster)
 
 
 def table(document: dict[str, Any], name: str) -> list[dict[str, str]]:
