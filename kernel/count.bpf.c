@@ -22,6 +22,7 @@
 #define DRIFT_SHIFT 13
 #define JITTER_MOST 0xffffffffULL
 #define MOST_PAYLOAD_BYTES 4096
+#define MOST_SUMMED_BYTES (MOST_HEADER_BYTES + sizeof(struct stamp_checked) + MOST_PAYLOAD_BYTES)
 
 const volatile struct settings settings SEC(".rodata.settings") = {};
 
@@ -423,22 +424,42 @@ static __always_inline __u32 changed_fields(const struct fields *found, const st
 }
 
 /*
- * The sum of the 32-bit words from `at` on, as in the stamp's checksum: the bytes after the last word are one more
- * word.
+ * The up to three bytes from `at` on, as one more word. A global function, as parse_ip(): the verifier would check it
+ * once for each end of the loop in sum_from().
  */
-static __always_inline __u64 sum_of(const void *at, const void *end, __u32 bytes)
+__noinline __u32 tail_of(struct xdp_md *ctx, __u32 at, __u32 bytes)
 {
-	__u64 sum = 0;
+	const void *end = (void *)(long)ctx->data_end;
+	const void *place = (void *)(long)ctx->data;
 	__u32 tail = 0;
 
+	if (at > MOST_SUMMED_BYTES)
+		return 0;
+	place += at;
+	for (int i = 0; i < 3 && i < bytes && place + 1 <= end; i++)
+		tail |= (__u32)*(const __u8 *)place++ << (24 - 8 * i);
+	return tail;
+}
+
+/*
+ * The sum of `bytes` bytes from the offset on in 32-bit words, as in the stamp's checksum: the bytes after the last word
+ * are one more word.
+ */
+__noinline __u64 sum_from(struct xdp_md *ctx, __u32 offset, __u32 bytes)
+{
+	const void *end = (void *)(long)ctx->data_end;
+	const void *at = (void *)(long)ctx->data;
+	__u64 sum = 0;
+
+	if (offset > MOST_HEADER_BYTES + sizeof(struct stamp_checked))
+		return 0;
+	at += offset;
 	for (int i = 0; i < MOST_PAYLOAD_BYTES / 4 && bytes >= 4 && at + 4 <= end; i++) {
 		sum += bpf_ntohl(*(const __be32 *)at);
 		at += 4;
 		bytes -= 4;
 	}
-	for (int i = 0; i < 3 && i < bytes && at + 1 <= end; i++)
-		tail |= (__u32)*(const __u8 *)at++ << (24 - 8 * i);
-	return sum + tail;
+	return bytes ? sum + tail_of(ctx, at - (void *)(long)ctx->data, bytes) : sum;
 }
 
 /* Modulo 2^32 - 1 there are two representations of zero. */
@@ -474,7 +495,7 @@ __noinline __u32 changed_payload(struct xdp_md *ctx, __u32 at, __u32 bytes, __u6
 	if ((void *)(stamp + 1) > end || bytes < sizeof(*stamp))
 		return 1 << CAUSE_PAYLOAD;
 	said = *(__be32 *)((void *)stamp + sizeof(stamp->stamp));
-	if (!same_sum(said, sum_of(stamp + 1, end, bytes - sizeof(*stamp))))
+	if (!same_sum(said, sum_from(ctx, at + sizeof(*stamp), bytes - sizeof(*stamp))))
 		causes = 1 << CAUSE_PAYLOAD;
 	/*
 	 * The sum of the stamp's own words is zero; the checksum counts twice, once for itself and once for the
@@ -483,13 +504,6 @@ __noinline __u32 changed_payload(struct xdp_md *ctx, __u32 at, __u32 bytes, __u6
 	if (sum != NO_SUM && sum16_of_few(sum + 2ULL * said) != 0xffff)
 		causes |= 1 << CAUSE_CHECKSUM;
 	return causes;
-}
-
-__noinline __u64 sum_from(struct xdp_md *ctx, __u32 at, __u32 bytes)
-{
-	if (at > MOST_HEADER_BYTES)
-		return 0;
-	return sum_of((void *)(long)ctx->data + at, (void *)(long)ctx->data_end, bytes);
 }
 
 /* Whether a sum over the headers and the payload from `from` on is wrong. */

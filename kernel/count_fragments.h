@@ -182,11 +182,16 @@ static __always_inline struct assembly *find(const struct piece_key *key, __u64 
 	return whole ? whole : begin(key, now_ns);
 }
 
-/* Marks units as received. 1: all of them are new, 0: none is, -1: some are. */
-static __always_inline int cover(struct assembly *whole, __u32 from, __u32 to)
+/*
+ * Marks units as received. 1: all of them are new, 0: none is, -1: some are. A global function for the verifier's sake,
+ * as parse_ip().
+ */
+__noinline int cover(struct assembly *whole, __u32 from, __u32 to)
 {
 	__u64 fresh = 0, again = 0;
 
+	if (!whole)
+		return 0;
 	for (int i = 0; i < UNIT_WORDS; i++) {
 		__u32 low = from > 64 * i ? from - 64 * i : 0;
 		__u32 high = to > 64 * i ? to - 64 * i : 0;

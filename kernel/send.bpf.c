@@ -562,11 +562,16 @@ static __always_inline void amend(struct shift *shift, __u32 at, int zero_is_one
 
 #define CHUNK 512 /* bytes copied at once: from any start of a frame in a slot, they stay within the slot */
 
-/* Copies a fragment's part of the packet behind the headers. */
-static __always_inline int copy_part(struct xdp_md *ctx, const struct part *part, const struct slot *slot)
+/*
+ * Copies a fragment's part of the packet behind the headers. A global function: the verifier checks it once, not once
+ * for each state of the frame before it.
+ */
+__noinline int copy_part(struct xdp_md *ctx, const struct part *part, const struct slot *slot)
 {
 	__u32 done = 0;
 
+	if (!part || !slot)
+		return -1;
 	for (int i = 0; i < SLOT_BYTES / CHUNK && done < part->bytes; i++) {
 		__u32 from = part->start + done;
 		__u64 bytes = part->bytes - done < CHUNK ? part->bytes - done : CHUNK;
