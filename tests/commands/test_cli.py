@@ -1,12 +1,15 @@
 """The command line from outside: help, exit statuses, one message for what is wrong."""
 
 import json
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pktswarm.master.cli import app
 from pktswarm.master.cli.options import DEFAULT_HOSTS
 from pktswarm.traffic.dependence import ESTIMATORS, STARTS
 
@@ -17,8 +20,31 @@ UPF_SCENARIOS = [path for path in Path("configs/upf").glob("*.yaml") if path.nam
 EXAMPLE = ["--hosts", "hosts/example.yml"]
 
 
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+
 def call(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PKTSWARM, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def call_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """call() without a process, and so without its imports: for commands that enter no namespace."""
+
+    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["pktswarm", *map(str, arguments)])
+        interrupt = signal.getsignal(signal.SIGINT)
+        status: object = 0
+        try:
+            app.main()
+        except SystemExit as end:
+            status = end.code or 0
+        finally:
+            signal.signal(signal.SIGINT, interrupt)
+        assert isinstance(status, int), status
+        return subprocess.CompletedProcess([str(each) for each in arguments], status, *capsys.readouterr())
+
+    return call
 
 
 @pytest.mark.parametrize(
@@ -46,23 +72,23 @@ def test_every_command_has_help(command: str) -> None:
     assert done.returncode == 0 and "Usage: pktswarm" in done.stdout
 
 
-def test_check_explains_every_scenario_that_ships_on_the_references_cluster() -> None:
+def test_check_explains_every_scenario_that_ships_on_the_references_cluster(call_here: Call) -> None:
     for scenario in sorted(Path("configs").glob("*.yaml")):
         text, hosts, path = scenario.read_text(), EXAMPLE, "odroid-t1 → odroid-r1"
         if "direction: both" in text:
             hosts, path = ["--hosts", "hosts/both-roles.yml"], "left → right"
         if "sessions: users" in text:
             hosts, path = ["--hosts", "hosts/upf.yml"], "gnb-1 → core-1"
-        done = call("check", scenario, *hosts)
+        done = call_here("check", scenario, *hosts)
         assert done.returncode == 0, done.stderr
         assert path in done.stdout and "sending takes about" in done.stdout
 
 
 @pytest.mark.parametrize("scenario", sorted([*Path("configs").glob("*.yaml"), *UPF_SCENARIOS]), ids=str)
-def test_check_needs_neither_a_lab_nor_an_inventory(scenario: Path) -> None:
+def test_check_needs_neither_a_lab_nor_an_inventory(call_here: Call, scenario: Path) -> None:
     if DEFAULT_HOSTS.exists():
         pytest.skip(f"{DEFAULT_HOSTS} exists and is the default")
-    done = call("check", scenario)
+    done = call_here("check", scenario)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\nnote: no inventory: names, roles and addresses of hosts") == 1
 
@@ -74,8 +100,8 @@ def test_a_time_option_takes_a_unit() -> None:
     assert json.loads(plain) == json.loads(with_unit)
 
 
-def test_preview_without_an_inventory_reports_what_is_not_checked() -> None:
-    document = json.loads(call("preview", "configs/first.yaml", "--json").stdout)
+def test_preview_without_an_inventory_reports_what_is_not_checked(call_here: Call) -> None:
+    document = json.loads(call_here("preview", "configs/first.yaml", "--json").stdout)
     assert [note for note in document["notes"] if note.startswith("no inventory: ")]
 
 
@@ -140,8 +166,8 @@ def test_check_as_json_has_every_leg() -> None:
         (["dependence", TRACE, "--repeat", "10000", "--scale", "10000"], "(allowed: up to 134,217,728 packets)"),
     ],
 )
-def test_bad_input_is_one_message_and_status_2(arguments: list[str], words: str) -> None:
-    done = call(*arguments)
+def test_bad_input_is_one_message_and_status_2(call_here: Call, arguments: list[str], words: str) -> None:
+    done = call_here(*arguments)
     assert done.returncode == 2
     assert words in done.stderr and "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -183,8 +209,8 @@ def test_dependence_on_the_terminal_says_how_each_interval_was_made() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["run"], ["fly"], ["check", "--speed", "9"]])
-def test_wrong_words_are_status_2(arguments: list[str]) -> None:
-    assert call(*arguments).returncode == 2
+def test_wrong_words_are_status_2(call_here: Call, arguments: list[str]) -> None:
+    assert call_here(*arguments).returncode == 2
 
 
 def test_a_second_ctrl_c_while_it_ends_does_not_change_its_exit_status() -> None:
