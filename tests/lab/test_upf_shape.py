@@ -23,7 +23,6 @@ from upf_cluster import UpfCluster, ended, table
 from wire import SO_RCVBUFFORCE
 
 pytestmark = [
-    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces"),
 ]
 GROUP = {"name": "users", "sessions": 100, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}}
