@@ -64,7 +64,7 @@ def copy_locked_packages(environment: Path) -> None:
         package = metadata.distribution(name)
         assert package.version == version, name
         for file in package.files or []:
-            source = Path(os.path.normpath(package.locate_file(file)))
+            source = Path(os.path.normpath(str(package.locate_file(file))))
             target = environment / source.relative_to(sys.prefix)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)

@@ -2,7 +2,7 @@
 
 import socket
 
-from pktswarm.master.run.run import _order
+from pktswarm.master.run.kept_ranks import send_order
 from pktswarm.traffic.protocol.messages import Lines
 from pktswarm.traffic.protocol.rank0_events import Phase, decode_rank0_event
 from pktswarm.traffic.protocol.rank0_orders import Looked, decode_rank0_order
@@ -14,6 +14,6 @@ def test_an_order_to_a_rank_0_that_is_gone_is_no_error_and_its_last_words_are_re
     Lines(theirs, decode_rank0_order).send(Phase("over", 0))
     theirs.close()
     control = Lines(ours, decode_rank0_event)
-    _order(control, Looked(), b"x" * 1_000_000)
+    send_order(control, Looked(), b"x" * 1_000_000)
     control.receive(1.0)
     assert [event for event, _ in control.messages()] == [Phase("over", 0)]
