@@ -150,8 +150,12 @@ class Daemon:
             return
         self.standing.take()
         if self.standing.control.closed:
-            self.trouble = self.standing.trouble or "its ranks ended"
-            self._end_ranks()
+            self._drop_ranks()
+
+    def _drop_ranks(self) -> None:
+        """They are gone, or of no use."""
+        self.trouble = (self.standing and self.standing.trouble) or "its ranks ended"
+        self._end_ranks()
 
     def _end_ranks(self) -> None:
         if self.standing is not None:
@@ -216,12 +220,15 @@ class Daemon:
                 client.send(self._shown())
             case Down(now):
                 if self.holder is not None and not now:
-                    client.send(events.Refused(f"in use by {self.holder}"))
+                    client.send(events.Refused(f"in use by {self.holder}", busy=True))
                 else:
                     self.ending = True
 
     def _queue(self, client: _Client, take: Take) -> None:
         client.take = take
+        if self.standing is not None and take.gone == self.standing.name:
+            self.standing.take()
+            self._drop_ranks()
         if client is self.holder:
             self.holder = None
             self.queue.appendleft(client)
@@ -231,7 +238,7 @@ class Daemon:
             self.queue.append(client)
             client.send(events.Waiting(str(self.holder or self.queue[0])))
         else:
-            client.send(events.Refused(f"in use by {self.holder or self.queue[0]}"))
+            client.send(events.Refused(f"in use by {self.holder or self.queue[0]}", busy=True))
 
     def _lend(self) -> None:
         """Lends the ranks to the next in the queue, if they are there and free, or can be started."""

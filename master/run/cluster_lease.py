@@ -33,6 +33,10 @@ class Busy(PktswarmError):
     """Others use the cluster."""
 
 
+class OutOfOrder(PktswarmError):
+    """The cluster cannot start its ranks, or does not answer."""
+
+
 def _quiet(event: ClusterEvent) -> None:
     pass
 
@@ -59,7 +63,7 @@ class Daemon:
 
     def ask(self, order: ClusterOrder, report: Report = _quiet, patience: float = 1.0) -> ClusterEvent | None:
         """The answer to an order; None: the daemon ended. `report`: called with the events that come before it. Raises
-        PktswarmError when there is none in time."""
+        OutOfOrder when there is none in time."""
         with contextlib.suppress(OSError):
             self.lines.send(order)
         deadline = time.monotonic() + ANSWER_S * patience
@@ -73,7 +77,7 @@ class Daemon:
                 deadline = time.monotonic() + ANSWER_S * patience
                 report(event)
         if not self.lines.closed:
-            raise PktswarmError("the cluster's daemon does not answer; `pktswarm cluster down` ends it")
+            raise OutOfOrder("the cluster's daemon does not answer; `pktswarm cluster down` ends it")
         return None
 
     def close(self) -> None:
@@ -102,12 +106,14 @@ class Lease:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._granted: events.Granted | None = None
+        self._gone = ""
+        """The socket of ranks that began no run."""
 
     def begin(
         self, inventory: Inventory, wanted: list[Rank], patience: float, waits: bool, report: Report = _quiet
     ) -> tuple[Lines[Rank0Event], list[Rank], list[str]] | None:
         """Begins a run. Returns the connection to rank 0, the wanted ranks with the cluster's numbers, and notes; None
-        where the daemon has ended. Raises Busy, and PktswarmError where the cluster's ranks do not start."""
+        where the daemon has ended. Raises Busy, and OutOfOrder."""
         notes: list[str] = []
         for _ in range(2):
             if self._granted is None and (granted := self._take(inventory, patience, waits, report)):
@@ -121,7 +127,7 @@ class Lease:
                         numbered,
                         notes,
                     )
-            self._granted = None  # its rank 0 is gone
+            self.again()
         return None
 
     def take(self, inventory: Inventory, patience: float, report: Report = _quiet) -> list[str] | None:
@@ -130,15 +136,15 @@ class Lease:
         return None if self._granted is None else self._granted.notes
 
     def _take(self, inventory: Inventory, patience: float, waits: bool, report: Report) -> events.Granted | None:
-        order = Take(who(), _command(), digest(inventory), waits)
+        order = Take(who(), _command(), digest(inventory), waits, self._gone)
         answer = self._daemon.ask(order, report, patience)
         if isinstance(answer, events.Refused):
-            kind = Busy if answer.problem.startswith("in use by") else PktswarmError
-            raise kind(answer.problem)
+            raise (Busy if answer.busy else OutOfOrder)(answer.problem)
         return answer if isinstance(answer, events.Granted) else None
 
     def again(self) -> None:
         """The ranks that were lent are gone."""
+        self._gone = "" if self._granted is None else self._granted.control
         self._granted = None
 
     def close(self) -> None:

@@ -12,7 +12,8 @@ from typing import NamedTuple, Protocol
 
 from pktswarm.master.cluster.inventory import Host, Inventory
 from pktswarm.master.cluster.ranks import Rank
-from pktswarm.master.run.cluster_lease import Borrowed, Busy, Daemon, Lease, Report
+from pktswarm.master.run import signals
+from pktswarm.master.run.cluster_lease import Borrowed, Busy, Daemon, Lease, OutOfOrder, Report
 from pktswarm.master.run.launch import LAUNCH_TIMEOUT_S, LEAVE_TIMEOUT_S, Launch
 from pktswarm.traffic.errors import PktswarmError
 from pktswarm.traffic.protocol import rank0_orders
@@ -89,11 +90,12 @@ class KeptRanks:
         self._notes, notes = [], self._notes
         return found._replace(notes=notes)
 
-    def take_others(self, inventory: Inventory, wanted: list[Rank], patience: float) -> Ranks:
-        """Those that take() returned were gone before the run began."""
+    def take_others(self, gone: Ranks, inventory: Inventory, wanted: list[Rank], patience: float) -> Ranks:
+        """Those that take() returned, `gone`, were gone before the run began."""
         if self._lease is not None:
             self._lease.again()
-        return self.take(inventory, wanted, patience)
+        found = self.take(inventory, wanted, patience)
+        return found._replace(notes=[*gone.notes, *found.notes])
 
     def give_back(self, ranks: Ranks, whole: bool, patience_s: float) -> None:
         """After a run. `whole`: it was neither stopped nor lost. Ranks that leave restore their nodes first; what is
@@ -139,14 +141,16 @@ class KeptRanks:
         if self._lease is None:
             return None
         try:
-            begun = self._lease.begin(inventory, wanted, patience, self.waits, self.report)
+            with signals.interrupting():
+                begun = self._lease.begin(inventory, wanted, patience, self.waits, self.report)
         except Busy as busy:
             more = "" if self.waits else "; --wait waits for it"
             raise PktswarmError(f"the cluster of {inventory.path}: {busy}{more}; nothing was sent") from None
-        except PktswarmError as error:
+        except OutOfOrder as error:
             self._notes.append(f"this run launched ranks of its own: {error}")
             begun = None
         if begun is None:
+            self._notes = self._notes or ["this run launched ranks of its own: the cluster ended"]
             self._lease.close()
             self._lease = None
             return None

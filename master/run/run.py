@@ -128,7 +128,7 @@ class Run:
                 ranks = self._kept.take(self.inventory, self._wanted, self.patience)
                 if not self._attempt(ranks) and not ranks.fresh:
                     self.record = Record(self.results)  # without reports of the ranks that are gone
-                    ranks = self._kept.take_others(self.inventory, self._wanted, self.patience)
+                    ranks = self._kept.take_others(ranks, self.inventory, self._wanted, self.patience)
                     self._attempt(ranks)
         finally:
             if self._lets_go:

@@ -109,6 +109,10 @@ def test_who_comes_while_it_is_in_use_is_refused_or_waits(cluster: Standing) -> 
     assert status == 3 and "in use by" in told and "--now" in told
     waits = cluster.start(short, "--wait")
     wait_for(waits, "waiting for the cluster")
+    impatient = cluster.start(short, "--wait")
+    wait_for(impatient, "waiting for the cluster")
+    impatient.send_signal(signal.SIGINT)
+    assert "interrupted" in impatient.communicate(timeout=20)[1] and impatient.returncode == 3
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=90)
     out, err = waits.communicate(timeout=90)

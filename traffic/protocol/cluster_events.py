@@ -44,8 +44,11 @@ class Granted(Event):
 
 @message
 class Refused(Event):
+    """`busy`: others use the cluster."""
+
     NAME = "refused"
     problem: str
+    busy: bool = False
 
 
 @message

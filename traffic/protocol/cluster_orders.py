@@ -7,14 +7,16 @@ from pktswarm.traffic.protocol.codec import Decoder, Order, message
 
 @message
 class Take(Order):
-    """Use the cluster as long as the connection lasts; again, when its ranks are gone. `inventory`: the digest of the
-    inventory as the command line read it. `waits`: behind other users, rather than be refused."""
+    """Use the cluster as long as the connection lasts. `inventory`: the digest of the inventory as the command line
+    read it. `waits`: behind other users, rather than be refused. `gone`: the socket of the ranks that it was granted
+    before, which began no run; the daemon need not have noticed yet."""
 
     NAME = "take"
     by: str
     command: str
     inventory: str
     waits: bool
+    gone: str = ""
 
 
 @message
