@@ -30,7 +30,13 @@ SHORT: dict[str, dict[str, str]] = {
         "--trials": "1",
         "--confirm": "0",
     },
-    "rfc2544": {"--sizes": "512", "--tests": "throughput", "--max": "20mbit", "--precision": "50%"},
+    "rfc2544": {
+        "--sizes": "512",
+        "--tests": "throughput",
+        "--max": "20mbit",
+        "--precision": "50%",
+        "--confirm": "0",
+    },
     "y1564": {"--tests": "performance", "--performance": "0.5"},
     "calibrate": {"--sizes": "512", "--engines": "xdp", "--node": "tx1", "--quick": "", "--seconds": "0.2"},
     "table": {"--seconds": "0.5"},
@@ -39,6 +45,8 @@ SHORT: dict[str, dict[str, str]] = {
 }
 """Options that a command gets, in place of its own."""
 REPEATED = ("--repeat \\d+", "--repeat 2")
+CAPTURED = ("^timeout \\d+ tcpdump", "timeout 12 tcpdump")
+"""A capture during a run: of 20 s in the page."""
 EXAMPLES = re.compile(r"results/202601\d\dT\d{6}Z-([a-z][a-z-]*)")
 """Names of results folders in the pages; the newest run, or search, of that scenario takes each name."""
 SEARCHED = "-search"
@@ -179,6 +187,7 @@ def shortened(call: str) -> str:
     """With the options of SHORT in place of the call's, before `&`, `>` and `--`."""
     words, separator, rest = re.match(r"(.*?)(?:( -- | ?[&>|])(.*))?$", call).groups(default="")  # type: ignore[union-attr] # it matches all
     words = re.sub(*REPEATED, words)
+    rest = re.sub(*CAPTURED, rest)
     for command, options in SHORT.items():
         if words == command or words.startswith(f"{command} "):
             for option, value in options.items():
