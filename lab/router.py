@@ -12,6 +12,9 @@ from pktswarm.lab.node import Facts, Wiring
 from pktswarm.lab.plan import Plan, Router
 
 OWN_LINK_LOCAL = "fe80::1"
+WAITING_BYTES = 4 << 20
+"""Size of the queue for a neighbour that has not answered yet. The kernel's 208 KiB hold 50 frames, because a frame of
+XDP takes a page: 0.1 s at 500 packets/s, and a node on a busy machine may answer later."""
 
 
 def set_up_router(wiring: Wiring) -> Facts:
@@ -28,6 +31,8 @@ def set_up_router(wiring: Wiring) -> Facts:
         socket = links.Socket(wiring.switch_pid, side, "to-dut-" + side)
         links.add_cable(port, socket, wiring.plan.mtu, router.mac[side], quiet=False)
         links.write_setting(f"ipv6/conf/{port}/addr_gen_mode", "1", optional=True)
+        for version in ("ipv4", "ipv6"):
+            links.write_setting(f"{version}/neigh/{port}/unres_qlen_bytes", str(WAITING_BYTES), optional=True)
         links.bring_up(port, router.ipv4[side])
         # The kernel solicits neighbours from the link-local address.
         links.add_ipv6(port, router.ipv6[side], OWN_LINK_LOCAL)

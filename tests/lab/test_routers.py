@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 from pktswarm import lab
 from pktswarm.master.results.recount import recount
 from pktswarm.master.results.trace_verify import elsewhere
-from run_cluster import PKTSWARM, Cluster
+from run_cluster import PKTSWARM, Cluster, network_of, out_of_a_run, pids_of
 from running import cluster_of, sent_packets, wait_for, wait_until_sent
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -130,6 +131,31 @@ def test_a_router_that_asks_again_and_again_is_answered(cluster: RoutedCluster) 
     document = cluster.run(cluster.scenario(f"streams: [{', '.join(streams)}]\nexpect: {{loss: 0}}"), 0)
     assert document["played"]["rx1"]["counts"]["arp"] > 2
     assert document["played"]["rx2"]["counts"]["neighbour"] > 2
+
+
+def test_frames_wait_for_the_answer_of_a_slow_node(cluster: RoutedCluster) -> None:
+    """The router has forgotten the receiver, which is frozen for half a second: its counting program is not."""
+    text = "streams: [{name: s, from: tx1, to: rx1, rate_pps: 500, duration_s: 3, size_bytes: 128}]\nexpect: {loss: 0}"
+    sender = [cluster.state.keeper.pids["tx1"]]
+    process = cluster.start(cluster.scenario(text), "--json")
+    try:
+        wait_for(process, "sending")
+        wait_until_sent(sender)
+        frozen = pids_of("-m pktswarm.nodes", network_of(cluster, "rx1"))
+        assert frozen
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            cluster.on_router("ip", "neighbour", "flush", "dev", "to-b")
+            wait_until_sent(sender, 250)
+            assert cluster.macs()["rx1"] not in cluster.neighbours().values(), "the test says nothing"
+        finally:
+            for pid in frozen:
+                os.kill(pid, signal.SIGCONT)
+        out, err = process.communicate(timeout=90)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err + out_of_a_run(out)
 
 
 @contextmanager
