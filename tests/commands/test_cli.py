@@ -1,15 +1,13 @@
 """The command line from outside: help, exit statuses, one message for what is wrong."""
 
 import json
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pktswarm.master.cli import app
+from in_process import Call
 from pktswarm.master.cli.options import DEFAULT_HOSTS
 from pktswarm.traffic.dependence import ESTIMATORS, STARTS
 
@@ -20,31 +18,8 @@ UPF_SCENARIOS = [path for path in Path("configs/upf").glob("*.yaml") if path.nam
 EXAMPLE = ["--hosts", "hosts/example.yml"]
 
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
-
-
 def call(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PKTSWARM, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
-
-
-@pytest.fixture
-def call_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """call() without a process, and so without its imports: for commands that enter no namespace."""
-
-    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", ["pktswarm", *map(str, arguments)])
-        interrupt = signal.getsignal(signal.SIGINT)
-        status: object = 0
-        try:
-            app.main()
-        except SystemExit as end:
-            status = end.code or 0
-        finally:
-            signal.signal(signal.SIGINT, interrupt)
-        assert isinstance(status, int), status
-        return subprocess.CompletedProcess([str(each) for each in arguments], status, *capsys.readouterr())
-
-    return call
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import csv
 import json
 import random
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +13,7 @@ from typing import Any, cast
 import pytest
 from scipy import stats
 
+from in_process import Call
 from pages import Page, check_accessible, check_nothing_to_fetch_or_run
 from pktswarm.master import report
 from pktswarm.master.compare import noise, run_sets, storage, wording
@@ -24,13 +23,8 @@ from pktswarm.master.results import recount
 from pktswarm.traffic.errors import BadInput
 from result_folders import Made, changed, leg
 
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
 HOSTILE = "<script>alert(1)</script>"
 Change = Callable[[dict[str, Any]], object]
-
-
-def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([PKTSWARM, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
 
 
 def setting(**values: object) -> Change:
@@ -223,7 +217,7 @@ def device(**fields: Any) -> Change:
     return lambda document: document.update(dut=fields)
 
 
-def test_a_changed_device_is_listed_and_named_in_the_verdict(tmp_path: Path) -> None:
+def test_a_changed_device_is_listed_and_named_in_the_verdict(call_here: Call, tmp_path: Path) -> None:
     """The figures are the same: only the device's settings tell the sides apart."""
     settings = {"kind": "switch", "bottleneck_bps": 40_000_000}
     first = repeated(tmp_path, [3] * 4, device(name="switch", settings=settings, labels={"firmware": "2.1"}))
@@ -236,7 +230,7 @@ def test_a_changed_device_is_listed_and_named_in_the_verdict(tmp_path: Path) -> 
     ]
     text = "No difference is larger than the noise. The devices under test differ: settings.bottleneck_bps, labels.f"
     assert wording.verdict(found).startswith(text)
-    made = call("compare", first, other, "--results", tmp_path)
+    made = call_here("compare", first, other, "--results", tmp_path)
     assert "device under test: settings.bottleneck_bps: 40000000 → 30000000 (B)" in made.stdout
     (page,) = tmp_path.glob("*-compare/compare.html")
     assert "settings.bottleneck_bps" in page.read_text() and text in page.read_text()
@@ -244,12 +238,12 @@ def test_a_changed_device_is_listed_and_named_in_the_verdict(tmp_path: Path) -> 
     assert ["bottleneck_bps" in line for line in mixed.document()["sides"][0]["not_repetitions"]] == [True]
 
 
-def test_a_device_that_is_not_described_may_differ(tmp_path: Path) -> None:
+def test_a_device_that_is_not_described_may_differ(call_here: Call, tmp_path: Path) -> None:
     described = repeated(tmp_path, [3] * 2, device(name="switch"))
     unknown = repeated(tmp_path, [3] * 2)
     assert "same way" in wording.device(compare(described, described))
     assert "unknown: nothing is known of the device of B." in wording.device(compare(described, unknown))
-    made = call("compare", unknown, unknown, "--results", tmp_path)
+    made = call_here("compare", unknown, unknown, "--results", tmp_path)
     assert "nothing is known of the device of A and B" in " ".join(made.stdout.split())
 
 
@@ -367,23 +361,23 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         storage.keep(compare(one, one), Path(one) / "run.json")
 
 
-def test_a_noise_that_is_not_known_cannot_decide_the_exit_status(tmp_path: Path) -> None:
+def test_a_noise_that_is_not_known_cannot_decide_the_exit_status(call_here: Call, tmp_path: Path) -> None:
     one = Made().write(tmp_path)
-    done = call("compare", one, one, "--fail-on-worse", "--results", tmp_path / "kept")
+    done = call_here("compare", one, one, "--fail-on-worse", "--results", tmp_path / "kept")
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert f"--fail-on-worse = '{one.name} with 1': the noise of single runs is unknown" in done.stderr
     assert not (tmp_path / "kept").exists()
 
 
-def test_only_the_figures_that_are_named_decide(tmp_path: Path) -> None:
+def test_only_the_figures_that_are_named_decide(call_here: Call, tmp_path: Path) -> None:
     one, other = repeated(tmp_path, [0, 1, 0]), repeated(tmp_path, [90, 80, 95])
     words = ("compare", one, other, "--fail-on-worse", "--results", tmp_path / "kept")
-    assert call(*words, "--figure", "loss").returncode == 1
-    assert call(*words, "--figure", "latency_p99_us", "--figure", "reordered").returncode == 0
-    done = call(*words, "--figure", "latency_p98_us")
+    assert call_here(*words, "--figure", "loss").returncode == 1
+    assert call_here(*words, "--figure", "latency_p99_us", "--figure", "reordered").returncode == 0
+    done = call_here(*words, "--figure", "latency_p98_us")
     assert done.returncode == 2 and "--figure = 'latency_p98_us': not a figure (allowed: loss, altered" in done.stderr
     assert "sent_pps" not in done.stderr, "what says nothing of the device decides nothing"
-    done = call("compare", one, other, "--figure", "loss", "--results", tmp_path / "kept")
+    done = call_here("compare", one, other, "--figure", "loss", "--results", tmp_path / "kept")
     assert done.returncode == 2
     assert "--figure = 'loss': no effect without --fail-on-worse (allowed: with --fail-on-worse)" in done.stderr
 
@@ -391,13 +385,13 @@ def test_only_the_figures_that_are_named_decide(tmp_path: Path) -> None:
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_compares_on_the_terminal_as_json_and_on_a_page(tmp_path: Path) -> None:
+def test_the_command_compares_on_the_terminal_as_json_and_on_a_page(call_here: Call, tmp_path: Path) -> None:
     one, other = repeated(tmp_path, [0, 1, 0]), repeated(tmp_path, [90, 80, 95])
-    done = call("compare", one, other, "--results", tmp_path / "kept")
+    done = call_here("compare", one, other, "--results", tmp_path / "kept")
     assert done.returncode == 0, done.stderr
     assert "worse  small: lost, % of sent: 0.11 → 29.44 (+29.33, noise ±" in done.stdout
     assert "Worse by more than the noise: 4 figures" in done.stdout, "small's and all streams' loss and rate"
-    done = call("compare", one, other, "--results", tmp_path / "kept", "--fail-on-worse", "--json")
+    done = call_here("compare", one, other, "--results", tmp_path / "kept", "--fail-on-worse", "--json")
     document = json.loads(done.stdout)
     assert (done.returncode, document["status"], document["noise_is_known"]) == (1, 1, True)
     folder = Path(document["results"])

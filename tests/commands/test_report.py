@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
+from in_process import Call
 from n4_results import n4
 from pages import Page, check_accessible, check_nothing_to_fetch_or_run
 from pktswarm.master import report
@@ -28,16 +29,11 @@ from pktswarm.traffic.leg import FlowUsers
 from result_folders import Made, changed, leg
 from run_events import as_event
 
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
 HOSTILE = "<script>alert(1)</script>$x_1$&amp;"
 
 
 def page_of(folder: Path) -> Page:
     return Page(report.make(folder).read_text())
-
-
-def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([PKTSWARM, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
 
 
 # --- what it says ----------------------------------------------------------------------------------------------------
@@ -384,28 +380,28 @@ def test_no_run_and_a_run_of_another_format_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--output", "--junit"])
-def test_a_file_that_cannot_be_written_is_refused_first(tmp_path: Path, option: str) -> None:
+def test_a_file_that_cannot_be_written_is_refused_first(call_here: Call, tmp_path: Path, option: str) -> None:
     folder = Made().write(tmp_path)
-    done = call("report", folder, option, tmp_path / "none" / "file")
+    done = call_here("report", folder, option, tmp_path / "none" / "file")
     assert done.returncode == 2 and f"{option} = '{tmp_path}/none': there is no such folder" in done.stderr
-    done = call("report", folder, option, tmp_path)
+    done = call_here("report", folder, option, tmp_path)
     assert done.returncode == 2 and "this is a folder (allowed: a file)" in done.stderr
     assert not (folder / "report.html").exists()
 
 
-def test_run_refuses_a_junit_file_that_cannot_be_before_anything_else(tmp_path: Path) -> None:
-    done = call("run", tmp_path / "none.yaml", "--junit", tmp_path / "none" / "j.xml")
+def test_run_refuses_a_junit_file_that_cannot_be_before_anything_else(call_here: Call, tmp_path: Path) -> None:
+    done = call_here("run", tmp_path / "none.yaml", "--junit", tmp_path / "none" / "j.xml")
     assert done.returncode == 2 and "--junit" in done.stderr and "none.yaml" not in done.stderr
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_makes_the_page_again_and_elsewhere(tmp_path: Path) -> None:
+def test_the_command_makes_the_page_again_and_elsewhere(call_here: Call, tmp_path: Path) -> None:
     folder = Made().write(tmp_path)
-    done = call("report", folder)
+    done = call_here("report", folder)
     assert done.returncode == 0 and done.stdout.strip() == str(folder / "report.html")
-    done = call("report", folder, "-o", tmp_path / "other.html", "--junit", tmp_path / "j.xml")
+    done = call_here("report", folder, "-o", tmp_path / "other.html", "--junit", tmp_path / "j.xml")
     assert done.returncode == 0 and done.stdout.strip() == str(tmp_path / "other.html")
     there, here = (path.read_text() for path in (tmp_path / "other.html", folder / "report.html"))
     assert f'href="{folder.name}/samples.csv"' in there, "links lead to the folder"
