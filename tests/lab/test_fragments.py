@@ -199,6 +199,7 @@ def mixed(packets: list[list[bytes]], order: str) -> list[bytes]:
     return frames
 
 
+@pytest.mark.kernel("[container-", "3372-in order")
 @pytest.mark.parametrize("order", ["in order", "backwards", "mixed"])
 @pytest.mark.parametrize("size", [1519, 3372])
 @pytest.mark.parametrize("cut", ["outer", "inner"])
