@@ -10,6 +10,7 @@ from pktswarm.master.dut_host.counters import RECEIVE_BUFFER, Drops
 from pktswarm.master.dut_host.watch import HostDrops
 
 MOST_PARTS = 4
+UNREAD = "(drops of its queueing disciplines are not read)"
 
 
 class DropsDocument(TypedDict, total=False):
@@ -57,7 +58,7 @@ def describe(drops: Drops, lost: int | None, device: str) -> str:
     if total is None:
         return f"drops of {host} not counted"
     if total == 0:
-        return f"{lost:,} lost; {host} counted no drop{_limits(drops)}" if lost else ""
+        return f"{lost:,} lost; {host} counted no drop {UNREAD}{_limits(drops)}" if lost else ""
     dropped = f"{host} dropped {total:,} ({parts(drops)})"
     if lost is None:
         line = f"{dropped}; loss not measured"

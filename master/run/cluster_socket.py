@@ -17,6 +17,6 @@ def name_of(path: Path) -> str:
 
 
 def digest(inventory: Inventory) -> str:
-    """Of what a launch uses: two inventories with the same digest have the same ranks."""
+    """A digest of the keys that a launch uses: inventories with the same one have the same ranks."""
     ways = [inventory.variables.get(key) for key in ("pktswarm_ssh_config", "pktswarm_login")]
     return hashlib.sha256(repr((inventory.master, inventory.hosts, ways)).encode()).hexdigest()

@@ -45,13 +45,15 @@ def cluster_of(
 
     @pytest.fixture(scope=scope)
     def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Named]:
-        made = make(tmp_path_factory.mktemp("cluster"))
+        folder = tmp_path_factory.mktemp("cluster")
         try:
+            made = make(folder)
             if stands:
                 stand(made)
             yield made
         finally:
-            lab.down(made.name, made.folder)
+            for inventory in folder.glob("lab-*.yml"):  # also of a cluster that was not made to its end
+                lab.down(inventory.stem.removeprefix("lab-"), folder)
 
     return cluster
 

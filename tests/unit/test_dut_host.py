@@ -120,13 +120,14 @@ def drops(buffer: int | None = 0, softnet: int = 0, /, **interfaces: Interface) 
             "9 lost; the UPF's host dropped 12 (receive buffer), more than the packets counted as lost",
         ),
         (drops(12), None, "the UPF's host dropped 12 (receive buffer); loss not measured"),
-        (drops(), 9, "9 lost; the UPF's host counted no drop"),
+        (drops(), 9, "9 lost; the UPF's host counted no drop (drops of its queueing disciplines are not read)"),
         (drops(), 0, ""),
         (drops(), None, ""),
         (
             drops(0, 3),
             9,
-            "9 lost; the UPF's host counted no drop; the backlogs of its machine dropped 3, in all network namespaces",
+            "9 lost; the UPF's host counted no drop (drops of its queueing disciplines are not read); the backlogs of "
+            "its machine dropped 3, in all network namespaces",
         ),
         (
             drops(1, n3=Interface(5, 4, 8, 16, 2)),
