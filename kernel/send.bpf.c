@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The sender. User space runs `send` once per frame through BPF_PROG_RUN with BPF_F_TEST_XDP_LIVE_FRAMES: the frame
- * that it leaves in the page is sent by the interface in the devmap. A run with nothing due returns XDP_DROP, which
- * returns the page; this is how it waits.
+ * The sender. User space runs `send` once per frame through BPF_PROG_RUN. There are two ways out of the kernel, each
+ * with a header of its own, and this source is compiled for both: live frames of XDP (send_by_xdp.h), and clones of an
+ * skb (send_by_tc.h; send_tc.bpf.c). A run with nothing due sends nothing; this is how it waits.
  *
  * The frame of a leg is in its slot. Rules, stamp and checksums change it there, relative to the previous content, then
  * it is copied as a whole: pages are recycled, and a receiver of the last frame may have changed its content.
@@ -12,13 +12,6 @@
 
 #define SPINS 256 /* clock readings in one run: up to 8 us, then interrupts and signals are served */
 #define FRAMES_A_READING 4 /* frames per clock reading, which is expensive; a divisor of every batch but 1 */
-
-struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} egress SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -103,6 +96,12 @@ const volatile __u32 may_spin SEC(".rodata.settings") = 0;
 
 /* 1: stamps hold TAI, which PTP steers. Linux before 6.1 lacks the call; its verifier skips it when this is 0. */
 const volatile __u32 stamp_tai SEC(".rodata.settings") = 0;
+
+#ifdef SEND_BY_TC
+#include "send_by_tc.h"
+#else
+#include "send_by_xdp.h"
+#endif
 
 /* --- which leg, and when ------------------------------------------------------------------------------------------ */
 
@@ -311,7 +310,7 @@ static __always_inline int skip(struct leg *leg, __u32 index, __u64 due_ns, __u6
 		due_ns = skip_many(leg, due_ns, now);
 	leg->skipped++;
 	set_due(index, next_due(leg, due_ns, now));
-	return XDP_DROP;
+	return NOTHING_SENT;
 }
 
 /* --- the frame ---------------------------------------------------------------------------------------------------- */
@@ -406,6 +405,7 @@ static __always_inline void stamp(struct leg *leg, struct slot *slot, __u64 now)
 	write_stamp(stamp, stream | (leg->sequence & STAMP_MASK), now);
 }
 
+#ifndef SEND_WITHOUT_NOISE
 /* Draws one window of noise; the last one ends with the noise. */
 static long draw_window(__u32 index, struct change *change)
 {
@@ -431,6 +431,7 @@ static __always_inline void check_payload(struct change *change)
 	before = bpf_be64_to_cpu(*(__u64 *)(change->slot->bytes + window));
 	put(change, window, 0xffffffff, sum32((before & 0xffffffff) + change->payload), leg->stamp_weight);
 }
+#endif
 
 static __always_inline void mend(struct change *change, const struct sum *sum, __u64 growth)
 {
@@ -455,10 +456,12 @@ static __always_inline void make(struct leg *leg, struct slot *slot, __u64 now)
 
 		put(&change, rule->window, rule->mask, choose(leg, rule) << rule->shift, rule->weight);
 	}
+#ifndef SEND_WITHOUT_NOISE
 	if (slot->noise_windows)
 		bpf_loop(slot->noise_windows, draw_window, &change, 0);
 	if (leg->checked && slot->noise_windows)
 		check_payload(&change);
+#endif
 	if (leg->stamp)
 		stamp(leg, slot, stamp_tai ? bpf_ktime_get_tai_ns() : now);
 	for (int i = 0; i < MAX_CHECKSUMS && i < leg->sums; i++)
@@ -477,19 +480,11 @@ static __always_inline int copy_small(void *page, void *end, const void *frame)
 	return 0;
 }
 
-/* Fails if a live frame has no space for so many bytes. */
-static __always_inline int set_size(struct xdp_md *ctx, __u32 bytes)
-{
-	long there = (long)ctx->data_end - (long)ctx->data;
-
-	return there == bytes ? 0 : bpf_xdp_adjust_tail(ctx, (int)(bytes - there));
-}
-
 /* `bytes` is 1 to SLOT_BYTES; the mask states this so that verifiers as old as that of Linux 6.1 follow. */
-static __always_inline int copy(struct xdp_md *ctx, __u32 offset, const __u8 *from, __u64 bytes)
+static __always_inline int copy(frame_context *ctx, __u32 offset, const __u8 *from, __u64 bytes)
 {
 	bytes = ((bytes - 1) & (SLOT_BYTES - 1)) + 1;
-	return bpf_xdp_store_bytes(ctx, offset, (void *)from, bytes);
+	return store_bytes(ctx, offset, (void *)from, bytes);
 }
 
 static const __u8 zeros[SLOT_BYTES];
@@ -560,13 +555,13 @@ static __always_inline void amend(struct shift *shift, __u32 at, int zero_is_one
 
 /* --- fragments ---------------------------------------------------------------------------------------------------- */
 
-#define CHUNK 512 /* bytes copied at once: from any start of a frame in a slot, they stay within the slot */
+#define CHUNK (SLOT_BYTES / 8) /* bytes copied at once: from any start of a frame in a slot, they stay within the slot */
 
 /*
  * Copies a fragment's part of the packet behind the headers. A global function: the verifier checks it once, not once
  * for each state of the frame before it.
  */
-__noinline int copy_part(struct xdp_md *ctx, const struct part *part, const struct slot *slot)
+__noinline int copy_part(frame_context *ctx, const struct part *part, const struct slot *slot)
 {
 	__u32 done = 0;
 
@@ -579,7 +574,7 @@ __noinline int copy_part(struct xdp_md *ctx, const struct part *part, const stru
 		if (from > SLOT_BYTES - CHUNK)
 			return -1;
 		bytes = ((bytes - 1) & (CHUNK - 1)) + 1;
-		if (bpf_xdp_store_bytes(ctx, part->head_bytes + done, (void *)slot->bytes + from, bytes))
+		if (store_bytes(ctx, part->head_bytes + done, (void *)slot->bytes + from, bytes))
 			return -1;
 		done += bytes;
 	}
@@ -587,7 +582,7 @@ __noinline int copy_part(struct xdp_md *ctx, const struct part *part, const stru
 }
 
 /* Writes lengths, offset and checksums. Fails if they are not within the frame. */
-static __always_inline int edit_part(struct xdp_md *ctx, const struct part *part)
+static __always_inline int edit_part(frame_context *ctx, const struct part *part)
 {
 	struct shift shift = { .page = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
 
@@ -605,7 +600,7 @@ static __always_inline int edit_part(struct xdp_md *ctx, const struct part *part
 }
 
 /* Writes the next fragment of the packet in the slot. Returns the frame's bytes, 0 on failure. */
-static __always_inline __u32 write_part(struct xdp_md *ctx, struct leg *leg, const struct slot *slot)
+static __always_inline __u32 write_part(frame_context *ctx, struct leg *leg, const struct slot *slot)
 {
 	__u32 key = leg->part_slot * MAX_PARTS + leg->part;
 	struct part *part = bpf_map_lookup_elem(&parts, &key);
@@ -626,7 +621,7 @@ static __always_inline __u32 write_part(struct xdp_md *ctx, struct leg *leg, con
 }
 
 /* Returns the frame's bytes, 0 on failure. */
-static __always_inline __u32 write_stream(struct xdp_md *ctx, struct leg *leg, __u64 now)
+static __always_inline __u32 write_stream(frame_context *ctx, struct leg *leg, __u64 now)
 {
 	__u32 key = leg->part ? leg->part_slot : leg->slot + (leg->sizes > 1 ? choose(leg, &leg->size) : 0);
 	struct slot *slot = bpf_map_lookup_elem(&slots, &key);
@@ -663,7 +658,7 @@ static __always_inline __u32 write_stream(struct xdp_md *ctx, struct leg *leg, _
 const struct places places_layout SEC(".rodata.places") = {};
 
 /* Fails if the offsets are not within the frame. */
-static __always_inline int change_instance(struct xdp_md *ctx, struct leg *leg, const struct places *places)
+static __always_inline int change_instance(frame_context *ctx, struct leg *leg, const struct places *places)
 {
 	struct shift shift = { .page = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
 
@@ -685,7 +680,7 @@ static __always_inline int change_instance(struct xdp_md *ctx, struct leg *leg, 
 }
 
 /* Stamps a trace's frame, which follows its struct places. Sequence numbers count the frames sent. */
-static __always_inline int stamp_trace(struct xdp_md *ctx, struct leg *leg, const struct places *places, __u64 now)
+static __always_inline int stamp_trace(frame_context *ctx, struct leg *leg, const struct places *places, __u64 now)
 {
 	__u32 key = leg->numbered_with, at;
 	struct leg *numbered = bpf_map_lookup_elem(&legs, &key);
@@ -706,10 +701,10 @@ static __always_inline int stamp_trace(struct xdp_md *ctx, struct leg *leg, cons
 	__builtin_memcpy(stamp, (const __u8 *)(places + 1) + at, STAMP_TIME);
 	stream = bpf_be64_to_cpu(*stamp_number(stamp)) & ~STAMP_MASK;
 	write_stamp(stamp, stream | (numbered->sequence++ & STAMP_MASK), now);
-	return bpf_xdp_store_bytes(ctx, at, stamp, sizeof(*stamp));
+	return store_bytes(ctx, at, stamp, sizeof(*stamp));
 }
 
-static __always_inline __u32 write_trace(struct xdp_md *ctx, struct leg *leg, __u64 now)
+static __always_inline __u32 write_trace(frame_context *ctx, struct leg *leg, __u64 now)
 {
 	struct record *record = next_record(leg);
 	__u32 key, offset, stored, bytes;
@@ -799,7 +794,10 @@ static __always_inline void note(struct leg *leg, __u32 index, __u32 bytes, int 
 		leg->sequence++;
 }
 
-static __always_inline int send_one(struct xdp_md *ctx, struct leg *leg, __u32 index, __u64 due_ns, __u64 now)
+/* Gives the frame to the kernel; it is the one noted last. */
+static __always_inline int hand_over(frame_context *ctx);
+
+static __always_inline int send_one(frame_context *ctx, struct leg *leg, __u32 index, __u64 due_ns, __u64 now)
 {
 	int is_late = leg->timed && late(leg, due_ns, now);
 	__u32 bytes;
@@ -815,17 +813,17 @@ static __always_inline int send_one(struct xdp_md *ctx, struct leg *leg, __u32 i
 		bytes = write_stream(ctx, leg, now);
 	if (!bytes) {
 		state.broken = 1;
-		return XDP_DROP;
+		return NOTHING_SENT;
 	}
 	leg->packet_late = is_late;
 	note(leg, index, bytes, is_late, now);
 	if (!leg->part) /* otherwise its next fragment is due now */
 		set_due(index, next_due(leg, due_ns, now));
-	return bpf_redirect_map(&egress, 0, XDP_DROP);
+	return hand_over(ctx);
 }
 
-SEC("xdp")
-int send(struct xdp_md *ctx)
+SEC(SEND_SECTION)
+int send(frame_context *ctx)
 {
 	__u32 index = state.winner[1];
 	__u64 due_ns = due_of(index);
@@ -834,25 +832,25 @@ int send(struct xdp_md *ctx)
 
 	state.runs++;
 	if (state.turn == TURN_OVER)
-		return XDP_DROP;
+		return NOTHING_SENT;
 	if (due_ns == NEVER) {
 		/* Frames of this batch that the device has not accepted yet may have to be replaced: see drop_one. */
 		state.finished = state.start_ns != NEVER && state.pushed == state.popped;
-		return XDP_DROP;
+		return NOTHING_SENT;
 	}
 	now = wait(due_ns);
 	if (!now)
-		return XDP_DROP;
+		return NOTHING_SENT;
 	leg = bpf_map_lookup_elem(&legs, &index);
 	if (!leg)
-		return XDP_DROP;
+		return NOTHING_SENT;
 	if (!leg->part && (due_ns >= leg->stop_ns || now >= leg->give_up_ns)) {
 		set_due(index, NEVER);
-		return XDP_DROP;
+		return NOTHING_SENT;
 	}
 	if (leg->crossing) {
 		set_due(index, next_step(leg));
-		return XDP_DROP;
+		return NOTHING_SENT;
 	}
 	if (state.turn == TURN_OF_ONE)
 		state.turn = TURN_OVER;
@@ -860,22 +858,6 @@ int send(struct xdp_md *ctx)
 }
 
 /* --- answers of the device ---------------------------------------------------------------------------------------- */
-
-/*
- * The kernel queues redirected frames in order and gives them to the device 16 at a time; a device accepts frames from
- * the front, and the rest is dropped. So the order of `pending` determines the legs of the dropped frames.
- *
- * The tracepoint is global to the machine. While frames of ours are pending, nothing else redirects on this processor:
- * software interrupts, in which a device under test would forward, and other threads are held off until the batch is
- * flushed. (The thread's number would not distinguish the two, and XDP programs can read it only since Linux 6.10.)
- */
-static __always_inline int ours(void)
-{
-	if (state.pushed == state.popped)
-		return 0;
-	barrier(); /* written before it, see note() */
-	return state.cpu == bpf_get_smp_processor_id();
-}
 
 /* For a leg in parts: whether no other fragment of the packet has failed before. */
 static __always_inline int fail_part(struct leg *leg, const struct pending *pending)
@@ -936,43 +918,10 @@ static long drop_one(__u32 round, __s32 *error)
 	return 0;
 }
 
-/* trace_xdp_devmap_xmit(from_dev, to_dev, sent, drops, err) */
-SEC("raw_tracepoint/xdp_devmap_xmit")
-int sum_sent(struct bpf_raw_tracepoint_args *ctx)
-{
-	__s32 sent = ctx->args[2], drops = ctx->args[3], error = ctx->args[4];
-
-	if (!ours())
-		return 0;
-	if (sent < 0 || drops < 0 || (__u32)(sent + drops) > state.pushed - state.popped) {
-		state.unexplained++;
-		return 0;
-	}
-	state.device_sent += sent;
-	state.device_dropped += drops;
-	state.popped += sent;
-	if (error)
-		state.error = error;
-	if (drops)
-		bpf_loop(drops, drop_one, &error, 0);
-	return 0;
-}
-
-/* trace_xdp_redirect_err(dev, xdp, target, err, …): the frame built last was not queued. */
-SEC("raw_tracepoint/xdp_redirect_err")
-int sum_refused(struct bpf_raw_tracepoint_args *ctx)
-{
-	struct leg *leg;
-	__u32 index;
-	int packet;
-
-	if (!ours())
-		return 0;
-	leg = fail(--state.pushed, &index, &packet);
-	if (leg)
-		leg->refused++;
-	state.error = (__s32)ctx->args[3];
-	return 0;
-}
+#ifdef SEND_BY_TC
+#include "answers_of_tc.h"
+#else
+#include "answers_of_xdp.h"
+#endif
 
 char LICENSE[] SEC("license") = "GPL";

@@ -13,7 +13,12 @@
 #define TREE_NODES (2 * MAX_LEGS)
 #define MAX_RULES 16
 #define MAX_CHECKSUMS 4
-#define SLOT_BYTES 4096 /* space for one frame, and a window beyond its end */
+/* Space for one frame, and a window beyond its end. A live frame has a page; an skb of the other way out has more. */
+#ifdef SEND_BY_TC
+#define SLOT_BYTES 16384
+#else
+#define SLOT_BYTES 4096
+#endif
 #define WINDOW_BYTES 8
 #define NEVER (~0ULL)
 #define GAP_FRACTION_BITS 24
@@ -263,4 +268,5 @@ struct state {
 	 */
 	__u64 due_ns[MAX_LEGS];
 	__u16 winner[TREE_NODES];
+	__u64 dropped_in_row; /* by the way out by clones, since the last frame that was taken */
 };

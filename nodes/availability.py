@@ -14,7 +14,10 @@ from pktswarm.traffic.capture import filter as pcap
 
 LIVE_FRAMES_KERNEL = (5, 18)
 """The first whose test runs send live frames, and with bpf_xdp_load_bytes, by which frames are counted."""
+CLONES_KERNEL = (5, 10)
+"""The oldest kernel for which the engine tc is written."""
 SENDER, COUNTER = libbpf.OBJECTS / "send.o", libbpf.OBJECTS / "count.o"
+CLONER, PLAIN_CLONER = libbpf.OBJECTS / "send_tc.o", libbpf.OBJECTS / "send_tc_plain.o"
 
 
 def nothing() -> str:
@@ -24,8 +27,18 @@ def nothing() -> str:
 def xdp_sender() -> str:
     if libbpf.kernel() < LIVE_FRAMES_KERNEL:
         return f"Linux {libbpf.kernel()[0]}.{libbpf.kernel()[1]} has no XDP live frames (5.18 has)"
-    if not SENDER.exists():
-        return "nodes/bpf/send.o is not there (kernel/build.sh compiles it)"
+    return _object(SENDER)
+
+
+def tc_sender() -> str:
+    if libbpf.kernel() < CLONES_KERNEL:
+        return f"it needs Linux 5.10, this is {libbpf.kernel()[0]}.{libbpf.kernel()[1]}"
+    return _object(CLONER)
+
+
+def _object(program: Path) -> str:
+    if not program.exists():
+        return f"nodes/bpf/{program.name} is not there (kernel/build.sh compiles it)"
     return libbpf.missing()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from pktswarm.nodes import availability, live_frames
+from pktswarm.nodes import availability, clones, live_frames
 from pktswarm.nodes.engine import Receiver, Sender
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.senders import pktgen_module
@@ -31,6 +31,7 @@ class Known(NamedTuple):
 
 SENDERS = {
     "xdp": Known("pktswarm.nodes.senders.xdp:XdpSender", availability.xdp_sender, live_frames.trouble),
+    "tc": Known("pktswarm.nodes.senders.tc:TcSender", availability.tc_sender, clones.trouble),
     "pktgen": Known("pktswarm.nodes.senders.pktgen:PktgenSender", pktgen_module.missing),
     "trafgen": Known("pktswarm.nodes.senders.trafgen:TrafgenSender", availability.trafgen),
     "tcpreplay": Known("pktswarm.nodes.senders.tcpreplay:TcpreplaySender", availability.tcpreplay),

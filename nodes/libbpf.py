@@ -10,6 +10,7 @@ import ctypes
 import errno
 import mmap
 import os
+import struct
 from collections.abc import Iterator
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import cache
@@ -25,7 +26,7 @@ XdpMode = Literal["native", "generic"]
 # linux/if_link.h and linux/bpf.h
 _XDP_FLAGS: dict[str, int] = {"generic": 1 << 1, "native": 1 << 2}
 _BPF_XDP = 37
-_BPF_PROG_TYPE_XDP = 6
+_PROGRAM_TYPES = {"tc": 3, "xdp": 6}
 _LOG_BYTES, _LOG_KEPT = 1 << 22, 4000
 _LIVE_FRAMES = 1 << 1
 _LOCKED = 1 << 2
@@ -125,18 +126,29 @@ class _ProgramOptions(ctypes.Structure):
     )
 
 
-def load_xdp(name: str, instructions: bytes) -> int:
+def instructions(*program: tuple[int, int, int]) -> bytes:
+    """Returns a program of (code, destination register, value) as the kernel loads it (struct bpf_insn)."""
+    return b"".join(struct.pack("=BBhi", code, register, 0, value) for code, register, value in program)
+
+
+def load_program(name: str, instructions: bytes, kind: Literal["xdp", "tc"] = "xdp") -> int:
     """Loads a program given as instructions; returns its descriptor, which the caller closes.
 
     Raises EngineError with the verifier's output.
     """
     log = ctypes.create_string_buffer(_LOG_BYTES)
     # A tail call requires both programs to have the same attach type.
-    options = _ProgramOptions(expected_attach_type=_BPF_XDP, log_size=len(log), log=ctypes.cast(log, c_void_p))
+    attach_type = _BPF_XDP if kind == "xdp" else 0
+    options = _ProgramOptions(expected_attach_type=attach_type, log_size=len(log), log=ctypes.cast(log, c_void_p))
     options.size = ctypes.sizeof(options)
     fd = int(
         _library().calls.bpf_prog_load(
-            _BPF_PROG_TYPE_XDP, name.encode(), b"GPL", instructions, c_size_t(len(instructions) // 8), byref(options)
+            _PROGRAM_TYPES[kind],
+            name.encode(),
+            b"GPL",
+            instructions,
+            c_size_t(len(instructions) // 8),
+            byref(options),
         )
     )
     if fd < 0:
@@ -379,8 +391,8 @@ XDP_PASS = 2
 
 
 def run_once(program_fd: int, frame: bytes) -> tuple[int, bytes]:
-    """Runs an XDP program on one frame; returns its verdict and the resulting frame."""
-    out = ctypes.create_string_buffer(len(frame) + 4096)
+    """Runs a program on one frame; returns its verdict and the resulting frame."""
+    out = ctypes.create_string_buffer(len(frame) + 16384)
     options = _TestRunOptions(
         data_in=frame,
         data_size_in=len(frame),
@@ -407,6 +419,16 @@ def run_live(program_fd: int, frame: bytes, repeat: int, batch: int) -> int:
     if ctypes.get_errno() == errno.EINTR:
         return errno.EINTR
     raise _library().error("sending live frames")
+
+
+def run_clones(program_fd: int, frame: bytes, repeat: int) -> int:
+    """Runs a SCHED_CLS program `repeat` times on one skb; ends as run_live(). `frame`: its bytes at first."""
+    options = _TestRunOptions(data_in=frame, data_size_in=len(frame), repeat=repeat)
+    if _test_run(program_fd, options) == 0:
+        return 0
+    if ctypes.get_errno() == errno.EINTR:
+        return errno.EINTR
+    raise _library().error("sending clones")
 
 
 def _test_run(program_fd: int, options: _TestRunOptions) -> int:

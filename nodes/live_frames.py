@@ -6,7 +6,6 @@ They are announcements of the interface's own MAC (nodes.announce), which a swit
 from __future__ import annotations
 
 import os
-import struct
 import time
 
 from pktswarm.nodes import libbpf, xdp_features
@@ -37,7 +36,7 @@ def takes_none(interface: Interface) -> str:
 
 def _try(interface: Interface) -> str:
     before = interface.counters().tx_packets
-    program = libbpf.load_xdp("redirect", _redirect_to(interface.index))
+    program = libbpf.load_program("redirect", _redirect_to(interface.index))
     try:
         for _ in range(TRIES):
             libbpf.run_live(program, announcement(interface.mac), repeat=1, batch=1)
@@ -53,6 +52,5 @@ def _try(interface: Interface) -> str:
 
 
 def _redirect_to(index: int) -> bytes:
-    """r1 = index; r2 = 0; call bpf_redirect; exit (linux/bpf.h, struct bpf_insn)."""
-    program = ((0xB7, 1, index), (0xB7, 2, 0), (0x85, 0, 23), (0x95, 0, 0))
-    return b"".join(struct.pack("=BBhi", code, register, 0, value) for code, register, value in program)
+    """r1 = index; r2 = 0; call bpf_redirect; exit."""
+    return libbpf.instructions((0xB7, 1, index), (0xB7, 2, 0), (0x85, 0, 23), (0x95, 0, 0))

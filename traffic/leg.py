@@ -8,6 +8,18 @@ from typing import Any, ClassVar, Literal
 from pktswarm.traffic.frames.description import FrameDescription, Headers
 from pktswarm.traffic.typed_json import decode_fields, fields_to_json
 
+FIELD_ENGINES = ("xdp", "tc")
+"""The two ways of the kernel's sender (kernel/send.bpf.c), which stamp and change any field."""
+ANY_FIELD_ENGINE = "field"
+"""Leg.engine in a plan: the first of them that works on the node."""
+MADE_IN_KERNEL = (*FIELD_ENGINES, ANY_FIELD_ENGINE)
+
+
+def field_engine(engine: str) -> str:
+    """The engine of a flow that needs stamps: the one that the scenario names, or the first that works."""
+    return engine if engine in FIELD_ENGINES else ANY_FIELD_ENGINE
+
+
 TraceMode = Literal["original", "multiplier", "pps", "bps", "top"]
 
 

@@ -10,7 +10,7 @@ from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.traffic.errors import BadInput
 
 COMMAND = "calibrate"
-SENDERS = ("xdp", "pktgen", "trafgen")
+SENDERS = ("xdp", "tc", "pktgen", "trafgen")
 """Engines that send streams at a set rate."""
 RECEIVERS = ("xdp", "netsniff-ng")
 ENGINES = tuple(dict.fromkeys((*SENDERS, *RECEIVERS)))

@@ -15,7 +15,7 @@ from pktswarm.master.doctor.report import Health, HostReport, InterfaceReport, L
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
 
 Level = Literal["unreachable", "wrong", "note"]
-FRAME_SENDERS, FRAME_RECEIVERS = ("xdp", "pktgen", "trafgen"), ("xdp", "netsniff-ng")
+FRAME_SENDERS, FRAME_RECEIVERS = ("xdp", "tc", "pktgen", "trafgen"), ("xdp", "netsniff-ng")
 LEAST_FREE_BYTES, LITTLE_FREE_BYTES = 100 * 2**20, 2 * 2**30
 """A minute of captures at 100 Mbit/s takes 0.7 GiB."""
 FAR_NS = 50_000_000

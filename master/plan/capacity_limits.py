@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pktswarm.master.plan.capacity import Capacity, Limit
 from pktswarm.master.scenario.addresses import with_placeholders
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import ANY_FIELD_ENGINE, Leg
 from pktswarm.traffic.protocol.task import FCS_BYTES, Role
 from pktswarm.traffic.schedule.capabilities import order, unable
 from pktswarm.traffic.schedule.leg_frames import sizes_bytes
@@ -149,7 +149,7 @@ def sending_limit(one: Planned, capacity: Capacity) -> Limit | None:
     """Limit of the engine that will send: `auto` takes the first that is able and installed."""
     leg, node = one.leg, one.leg.transmitter
     engine: str | None = leg.engine
-    if engine == "auto":
+    if engine in ("auto", ANY_FIELD_ENGINE):
         example = with_placeholders(leg)
         able = (name for name in order(leg) if not capacity.lacks(node, name) and not unable(name, example))
         engine = next(able, None)

@@ -86,11 +86,9 @@ def _line(leg: Leg, instances: int) -> str:
         return f"  {leg.stream}: {_connection(leg)}"
     if leg.echo_of is not None:
         return f"  {leg.stream}: {leg.source} → {leg.target}, {leg.echo_percent} % of what arrives there comes back"
-    able = (
-        [name for name in order(leg) if not unable(name, with_placeholders(leg))]
-        if leg.engine == "auto"
-        else [leg.engine]
-    )
+    able = list(order(leg))
+    if len(able) > 1:
+        able = [name for name in able if not unable(name, with_placeholders(leg))]
     engine = f"the first of {', '.join(able)} that the node has" if len(able) > 1 else (able or ["no engine"])[0]
     many = f", {instances} instances of it" if instances > 1 else ""
     path = f" through {leg.gateway.address}" if leg.gateway else ""

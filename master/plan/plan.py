@@ -32,7 +32,7 @@ from pktswarm.master.scenario.trace import Trace
 from pktswarm.master.scenario.upf import Upf, filled_in
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.errors import BadInput, BadInputs
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, field_engine
 from pktswarm.traffic.replay.prepare import Prepared, prepare
 from pktswarm.traffic.schedule.capabilities import check_numbers
 from pktswarm.traffic.schedule.sequence import Records
@@ -213,7 +213,7 @@ class _Draft:
         self.trace_sessions |= dict.fromkeys((leg.id for leg in legs), tunnels)
         for leg in legs:
             whose = session_traces.with_group(leg, shares[leg.id].downlink, tunnels, upf, prepared.settings)
-            self.legs.append(replace(whose, engine="xdp"))
+            self.legs.append(replace(whose, engine=field_engine(leg.engine)))
         self.shares |= shares
         self.notes += [*prepared.notes, *notes]
         return prepared

@@ -42,7 +42,7 @@ from pktswarm.traffic.frames.check import check_frame
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.stamp import PLAIN_BYTES
 from pktswarm.traffic.frames.stamp import least_size_bytes as stamp_size_bytes
-from pktswarm.traffic.leg import Arrival, FlowUsers, Leg, ReceivedField, SessionUsers, Timing
+from pktswarm.traffic.leg import Arrival, FlowUsers, Leg, ReceivedField, SessionUsers, Timing, field_engine
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.schedule.fragments import with_ids
 from pktswarm.traffic.schedule.leg_frames import sizes_bytes, stamped
@@ -93,7 +93,7 @@ def in_tunnels(
         users=replace(ue.add_to(users), session=session_users(tunnels, upf, size_of(tunnel))),
         # A UPF may decrement the TTL, as a router does.
         expect={"ttl": None, **leg.expect},
-        engine="xdp",
+        engine=field_engine(leg.engine),
     )
     _check_sizes(tunnels, made)
     return made
@@ -152,6 +152,7 @@ def echo_of(leg: Leg, stream: Stream, number: int) -> Leg:
         timing=Timing(),
         expect=dict.fromkeys(leg.expect),  # fields that the UPF changes uplink have another value on the way back
         options={},
+        engine="xdp",
         echo_of=leg.id,
         echo_percent=stream.echo,
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pktswarm.master.cluster.node import NodeState, received_frames
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.row import Row
+from pktswarm.traffic.leg import MADE_IN_KERNEL
 
 MOST_OF_OTHERS = 100
 """Frames of no stream that are ignored: announcements, ARP, LLDP and the like."""
@@ -21,7 +22,7 @@ def take(rows: Iterable[Row], nodes: Iterable[NodeState]) -> None:
     """Sets the packets of each row that other hosts than its receivers report; None if no other host reads stamps."""
     by_host = {node.rank.host.name: packets for node in nodes if (packets := _wrong_packets(node)) is not None}
     for row in rows:
-        stamps = row.leg.engine == "xdp" and row.received.numbered
+        stamps = row.leg.engine in MADE_IN_KERNEL and row.received.numbered
         others = {host: each for host, each in by_host.items() if host not in row.leg.receivers}
         if stamps and others:
             number = str(row.leg.id)

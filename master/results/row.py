@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pktswarm.master.results.users import Users
 from pktswarm.traffic.counting.tally import Latency, Tally
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import MADE_IN_KERNEL, Leg
 from pktswarm.traffic.protocol.flow_report import FlowReport
 
 
@@ -44,8 +44,8 @@ class SentCounts:
 
     @property
     def gaps(self) -> int | None:
-        """Gaps in `seconds`: those of xdp end with the last frame, those of others with the gap behind it."""
-        return self.packets - 1 if self.packets and self.engine == "xdp" else self.packets
+        """Gaps in `seconds`: those of xdp and tc end with the last frame, those of others with the gap behind it."""
+        return self.packets - 1 if self.packets and self.engine in MADE_IN_KERNEL else self.packets
 
 
 @dataclass

@@ -35,7 +35,7 @@ class Traffic(Strict):
     name: Name
     source: Group = Field("transmit", alias="from")
     target: Group = Field("receive", alias="to")
-    engine: Literal["auto", "xdp", "pktgen", "trafgen", "tcpreplay"] = "auto"
+    engine: Literal["auto", "xdp", "tc", "pktgen", "trafgen", "tcpreplay"] = "auto"
     options: dict[str, Any] = Field(default_factory=dict, description="the engine's own settings")
     background: bool = Field(False, description="reported apart from the targets in the results")
     gateway: Gateway | None = Field(

@@ -12,6 +12,7 @@ from pktswarm.master.scenario.upf_shape import MOST_IN_A_ROW, Shape, SourcePort
 from pktswarm.traffic.counting.echo import MOST_PERCENT
 from pktswarm.traffic.frames.headers import GTPU_PORT
 from pktswarm.traffic.frames.sizes import Sizes, parse_sizes
+from pktswarm.traffic.leg import FIELD_ENGINES
 from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
 
 OF_SESSIONS = ("oversize", "mtu_bytes", "outer_source_port", "interleave")
@@ -112,8 +113,8 @@ class Stream(Traffic):
         own = {"headers": "headers", "users": "users", "per": "per", "gateway": "gateway", gnbs[0]: gnbs[1]}
         if given := [word for name, word in own.items() if name in self.model_fields_set]:
             raise ValueError(f"{given[0]} follows from the sessions; leave it out")
-        if self.engine not in ("auto", "xdp") or self.options.get("stamp") is False:
-            raise ValueError("frames of sessions are identified by stamps, which need engine xdp")
+        if self.engine not in ("auto", *FIELD_ENGINES) or self.options.get("stamp") is False:
+            raise ValueError("frames of sessions are identified by stamps, which need engine xdp or tc")
         if self.oversize == "refuse" and self.mtu_bytes is not None:
             raise ValueError("mtu_bytes goes with oversize: inner or outer")
         if self.oversize != "refuse" and self.echo:

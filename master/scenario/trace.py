@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from pktswarm.master.scenario.fields import Name, Strict
 from pktswarm.master.scenario.section import Traffic
+from pktswarm.traffic.leg import FIELD_ENGINES
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings
 from pktswarm.traffic.replay.table import IPV6_PREFIX, Pool, Rule, pool
 from pktswarm.traffic.replay.timing import ReplayTiming
@@ -139,8 +140,8 @@ class Trace(Traffic):
         own |= {"gateway": "gateway"}
         if given := [word for name, word in own.items() if name in self.model_fields_set]:
             raise ValueError(f"{given[0]} follows from the sessions; leave it out")
-        if self.engine not in ("auto", "xdp"):
-            raise ValueError(f"traces of sessions need engine xdp, not {self.engine}")
+        if self.engine not in ("auto", *FIELD_ENGINES):
+            raise ValueError(f"traces of sessions need engine xdp or tc, not {self.engine}")
         return self
 
     @model_validator(mode="after")
@@ -178,8 +179,8 @@ class Trace(Traffic):
         given = self.options.get("stamp", False)
         if not isinstance(given, bool):
             raise ValueError(f"options.stamp must be true or false, not {given!r}")
-        if given and self.engine not in ("auto", "xdp"):
-            raise ValueError(f"{self.engine} cannot stamp a trace; xdp can")
+        if given and self.engine not in ("auto", *FIELD_ENGINES):
+            raise ValueError(f"{self.engine} cannot stamp a trace; xdp and tc can")
         return self
 
     @property

@@ -105,7 +105,7 @@ class CounterProgram:
         """Loads the filter that the master translated; it calls the counting program for the frames that pass."""
         if self._task.filter_program:
             maps = {ebpf.COUNTING: self.map("counting").fd, ebpf.FILTERED: self.map("filtered").fd}
-            self._filter_fd = libbpf.load_xdp("filter", ebpf.native(self._task.filter_program, maps))
+            self._filter_fd = libbpf.load_program("filter", ebpf.native(self._task.filter_program, maps))
             self.map("counting").update(_key(0), _key(self.counter_fd))
 
     @property

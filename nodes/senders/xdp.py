@@ -1,5 +1,7 @@
 """XDP as a sender: any field of any frame, paced and stamped in the kernel, on drivers with native XDP.
 
+The engine tc (nodes/senders/tc.py) is the same with another way out of the kernel.
+
 The guard loads the program (xdp_program), shares its maps as memory, and reads the counts there. A process of its own
 (xdp_run) makes the calls in which the kernel sends, and sleeps while nothing is due.
 """
@@ -15,8 +17,8 @@ from pktswarm.nodes import libbpf, live_frames
 from pktswarm.nodes.engine import Sender
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.senders import xdp_run
+from pktswarm.nodes.senders.ways_out import LIVE_FRAMES, WayOut
 from pktswarm.nodes.senders.xdp_core import XdpCore
-from pktswarm.nodes.senders.xdp_program import NAME
 from pktswarm.nodes.senders.xdp_shares import cores, share
 from pktswarm.traffic.errors import BadInput, EngineError
 from pktswarm.traffic.leg import Leg
@@ -32,7 +34,8 @@ HEADER_BYTES = 14 + 4
 class XdpSender(Sender):
     """Sends all legs of an interface from one processor, or (option `cores`) from several, each with whole legs."""
 
-    name: ClassVar[str] = NAME
+    name: ClassVar[str] = LIVE_FRAMES.name
+    way: ClassVar[WayOut] = LIVE_FRAMES
 
     def __init__(self, task: SendTask, spool: Path, most_repeats: int = xdp_run.MOST_REPEATS) -> None:
         super().__init__(task, spool)
@@ -40,7 +43,7 @@ class XdpSender(Sender):
         self._cores: list[XdpCore] = []
 
     def prepare(self) -> None:
-        check_interface(Interface(self.task.interface), self.task.legs)
+        check_interface(Interface(self.task.interface), self.task.legs, self.way)
         if trouble := without_clock(self.task.clock, libbpf.kernel()):
             raise EngineError(self.name, trouble)
         shares = share(self.task.legs, cores(self.task.legs))
@@ -50,7 +53,8 @@ class XdpSender(Sender):
             problem, allowed = "more processors than this node has", f"up to {len(cpus)}"
             raise BadInput(self.task.interface, problem, key="cores", value=len(shares), allowed=allowed)
         for number, (legs, cpu) in enumerate(zip(shares, cpus, strict=True)):
-            self._cores.append(XdpCore(replace(self.task, legs=legs), self.spool, self._most_repeats, number, cpu))
+            task = replace(self.task, legs=legs)
+            self._cores.append(XdpCore(self.way, task, self.spool, self._most_repeats, number, cpu))
             self._cores[-1].prepare()
 
     def start(self, at_ns: int) -> None:
@@ -85,17 +89,17 @@ def without_clock(clock: Clock, release: tuple[int, int]) -> str:
     """Returns why the kernel cannot stamp frames with this clock; empty when it can."""
     if clock == "monotonic" or release >= TAI_KERNEL:
         return ""
-    return f"clock: ptp needs Linux 6.1, where XDP programs read TAI; this is {release[0]}.{release[1]}"
+    return f"clock: ptp needs Linux 6.1, where BPF programs read TAI; this is {release[0]}.{release[1]}"
 
 
-def check_interface(interface: Interface, legs: list[Leg]) -> None:
+def check_interface(interface: Interface, legs: list[Leg], way: WayOut) -> None:
     """Raises for a missing interface, no link, or a frame that is too long: the kernel checks each only as it sends."""
     if not interface.exists():
         raise BadInput(interface.name, "there is no such interface")
     if not interface.carrier:
-        raise EngineError(NAME, f"{interface.name} is down or has no carrier")
-    if trouble := live_frames.takes_none(interface):
-        raise EngineError(NAME, trouble)
+        raise EngineError(way.name, f"{interface.name} is down or has no carrier")
+    if trouble := live_frames.takes_none(interface) if way.live else "":
+        raise EngineError(way.name, trouble)
     largest = interface.mtu + HEADER_BYTES + FCS_BYTES
     for leg in legs:
         sizes = leg_frames.sizes_bytes(leg) if leg.kind == "stream" else []

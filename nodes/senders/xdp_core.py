@@ -1,4 +1,4 @@
-"""The xdp sender on one processor: a program, and the process that runs it."""
+"""The senders xdp and tc on one processor: a program, and the process that runs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.senders import xdp_run
-from pktswarm.nodes.senders.xdp_program import NAME, Program
+from pktswarm.nodes.senders.ways_out import MOST_FIRST_BYTES, WayOut
+from pktswarm.nodes.senders.xdp_program import Program
 from pktswarm.nodes.senders.xdp_shares import batch_size
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.leg import Leg
@@ -29,7 +30,10 @@ ARMED_WAIT_S = 30.0
 class XdpCore:
     """Sends the legs of one processor. `cpu`: the processor that the process is bound to; None: any."""
 
-    def __init__(self, task: SendTask, spool: Path, most_repeats: int, number: int = 0, cpu: int | None = None) -> None:
+    def __init__(
+        self, way: WayOut, task: SendTask, spool: Path, most_repeats: int, number: int = 0, cpu: int | None = None
+    ) -> None:
+        self._way = way
         self.task, self.spool = task, spool
         self._most_repeats, self._number, self._cpu = most_repeats, number, cpu
         self._program: Program | None = None
@@ -41,16 +45,19 @@ class XdpCore:
         interface = Interface(self.task.interface)
         compiled = assemble.compile_schedule(self.task.legs, self._trace, self._sequence)
         batch = batch_size(self.task.legs)
-        self._program = Program(compiled, interface.index, batch, self.task.clock)
+        self._program = Program(compiled, interface.index, batch, self.task.clock, self._way, self._number)
         awake = any(leg.options.get("wait") == "awake" for leg in self.task.legs)
         program = self._program
-        arguments = [program.number, program.state_number, compiled.largest_bytes, batch, self._most_repeats, awake]
+        live = self._way.live
+        first_bytes = compiled.largest_bytes if live else min(compiled.largest_bytes, MOST_FIRST_BYTES)
+        arguments = [program.number, program.state_number, first_bytes, batch, self._most_repeats, awake, live]
         command = [sys.executable, "-P", "-m", xdp_run.__name__, *(str(int(argument)) for argument in arguments)]
         if self._cpu is not None:
             command = ["taskset", "--cpu-list", str(self._cpu), *command]
         limit_s = self.task.limit_s + ARMED_WAIT_S
-        output = self.spool / (f"xdp-{self._number}.out" if self._number else "xdp.out")
-        self._process = EngineProcess(NAME, command, output, limit_s)
+        name = self._way.name
+        output = self.spool / (f"{name}-{self._number}.out" if self._number else f"{name}.out")
+        self._process = EngineProcess(name, command, output, limit_s)
         self._process.start()
         self._wait_armed(self._process, self._program)
 
@@ -68,14 +75,14 @@ class XdpCore:
         deadline = time.monotonic() + ARM_TIMEOUT_S
         while not program.state.calls:
             if not process.running():
-                raise EngineError(NAME, "did not start", process.output())
+                raise EngineError(self._way.name, "did not start", process.output())
             if time.monotonic() > deadline:
-                raise EngineError(NAME, f"not ready after {ARM_TIMEOUT_S} s", process.output())
+                raise EngineError(self._way.name, f"not ready after {ARM_TIMEOUT_S} s", process.output())
             time.sleep(0.002)
 
     def start(self, at_ns: int) -> None:
         if self._program is None:
-            raise EngineError(NAME, "start before prepare")
+            raise EngineError(self._way.name, "start before prepare")
         self._started_ns = at_ns
         self._program.start(at_ns)
 
@@ -99,7 +106,7 @@ class XdpCore:
 
     def _loaded(self) -> Program:
         if self._program is None:
-            raise EngineError(NAME, "counts before prepare")
+            raise EngineError(self._way.name, "counts before prepare")
         return self._program
 
     def stop(self) -> None:
@@ -123,7 +130,7 @@ class XdpCore:
             return None
         if sum(users) != record.sent_packets:
             sums = f"{sum(users)} packets by user, {record.sent_packets} by leg"
-            raise EngineError(NAME, f"the counts of {leg.stream} disagree: {sums}", self._output())
+            raise EngineError(self._way.name, f"the counts of {leg.stream} disagree: {sums}", self._output())
         return users + [0] * ((leg.users.count if leg.users else 0) - len(users))
 
     def _output(self) -> str:
@@ -134,13 +141,13 @@ class XdpCore:
         program, state = self._loaded(), self._loaded().state
         output = self._output()
         if state.broken:
-            raise EngineError(NAME, "a frame was not built: the compiled schedule is inconsistent", output)
+            raise EngineError(self._way.name, "a frame was not built: the compiled schedule is inconsistent", output)
         if self._died and self._process is not None:
-            raise EngineError(NAME, f"ended before it was stopped, exit {self._process.status}", output)
+            raise EngineError(self._way.name, f"ended before it was stopped, exit {self._process.status}", output)
         sent = sum(record.sent for record in program.legs)
         if state.unexplained or state.pushed != state.popped or sent != state.device_sent:
             sums = f"{sent} frames by leg, {state.device_sent} by the device, {state.unexplained} answers unexplained"
-            raise EngineError(NAME, f"the counts disagree: {sums}", output)
+            raise EngineError(self._way.name, f"the counts disagree: {sums}", output)
 
     def _count(self, leg: Leg, record: LegRecord, number: int) -> SendCount:
         users = self._users(leg, record, number)
@@ -149,7 +156,7 @@ class XdpCore:
         trace = leg.kind == "trace"
         return SendCount(
             leg=leg.id,
-            engine=NAME,
+            engine=self._way.name,
             sent_packets=record.sent_packets,
             sent_bytes=_packet_bytes(record),
             sent_frames=record.sent if in_parts else None,
@@ -180,7 +187,8 @@ class XdpCore:
         absence_us = state.longest_absence_ns / 1000
         parts.append(f"{state.calls} calls to the kernel, away at most {absence_us:.1f} us with a frame due")
         if record.dropped:
-            parts.append(f"{record.dropped} that the interface's full ring did not take")
+            ring = "full ring" if self._way.live else "ring or qdisc"
+            parts.append(f"{record.dropped} that the interface's {ring} did not take")
         if record.refused:
             parts.append(f"{record.refused} refused: {os.strerror(-self._loaded().state.error)}")
         return "; ".join(parts)

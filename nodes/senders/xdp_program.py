@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pktswarm.nodes import availability, libbpf
+from pktswarm.nodes import libbpf
+from pktswarm.nodes.senders.ways_out import LIVE_FRAMES, WayOut
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.protocol.task import Clock
 from pktswarm.traffic.schedule import assemble
@@ -22,22 +23,29 @@ from pktswarm.traffic.schedule.records import (
     NEVER,
     LegRecord,
     PartRecord,
-    SlotRecord,
     StateRecord,
     StepRecord,
     TraceRecord,
+    slot_record,
 )
 from pktswarm.traffic.schedule.trace import RECORD
-
-NAME = "xdp"
 
 
 class Program:
     """Loads the program with a schedule. `number`, `state_number`: the ids for another process that runs it."""
 
-    def __init__(self, compiled: Schedule, interface_index: int, batch: int, clock: Clock = "monotonic") -> None:
-        self._compiled, self._clock = compiled, clock
-        self._object = libbpf.BpfObject(availability.SENDER)
+    def __init__(
+        self,
+        compiled: Schedule,
+        interface_index: int,
+        batch: int,
+        clock: Clock = "monotonic",
+        way: WayOut = LIVE_FRAMES,
+        queue: int = 0,
+    ) -> None:
+        """`queue`: of the interface, if it has several and the way out does not choose it by processor."""
+        self._compiled, self._clock, self._way, self._queue = compiled, clock, way, queue
+        self._object = libbpf.BpfObject(way.program_for(libbpf.kernel(), compiled.is_noisy))
         self._memory: list[mmap.mmap] = []
         try:
             self._load(interface_index, batch)
@@ -63,22 +71,26 @@ class Program:
         for name, number in entries.items():
             self._object.set_entries(name, max(1, number))
         settings = struct.pack("=II", batch == 1, self._clock == "ptp")
+        if not self._way.live:
+            settings += struct.pack("=II", interface_index, self._queue + 1)
         self._object.set_constants(".rodata.settings", settings)
         self._object.load()
-        self._object.map("egress").update(bytes(4), interface_index.to_bytes(4, sys.byteorder))
+        if self._way.live:
+            self._object.map("egress").update(bytes(4), interface_index.to_bytes(4, sys.byteorder))
 
     def _share(self, name: str, record: type[ctypes.Structure] | type[ctypes.c_uint64]) -> mmap.mmap:
         shared = self._object.map(name)
         if shared.value_bytes != ctypes.sizeof(record):
-            problem = f"nodes/bpf/send.o: the layout of map {name} differs from this version (run kernel/build.sh)"
-            raise EngineError(NAME, problem)
+            problem = f"the layout of map {name} differs from this version (run kernel/build.sh)"
+            problem = f"nodes/bpf/{self._object.path.name}: {problem}"
+            raise EngineError(self._way.name, problem)
         self._memory.append(shared.memory())
         return self._memory[-1]
 
     def _fill(self) -> None:
         compiled = self._compiled
         legs = self._share("legs", LegRecord)
-        self._share("slots", SlotRecord)[: _size(compiled.slots)] = _bytes(compiled.slots)
+        self._share("slots", slot_record(self._way.name))[: _size(compiled.slots)] = _bytes(compiled.slots)
         self._share("parts", PartRecord)[: _size(compiled.parts)] = _bytes(compiled.parts)
         records = self._share("records", TraceRecord)
         place = 0
@@ -104,8 +116,9 @@ class Program:
         self.state.due_ns[:] = [NEVER] * MAX_LEGS
 
     def _attach(self) -> None:
-        for program, event in (("sum_sent", "xdp_devmap_xmit"), ("sum_refused", "xdp_redirect_err")):
-            self._object.attach_raw_tracepoint(program, event)
+        if self._way.live:
+            for program, event in (("sum_sent", "xdp_devmap_xmit"), ("sum_refused", "xdp_redirect_err")):
+                self._object.attach_raw_tracepoint(program, event)
         self.fd, self.number = self._object.program_fd("send"), self._object.program_id("send")
         self.state_number = self._object.map_id(".bss")
 

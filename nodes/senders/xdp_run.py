@@ -1,11 +1,12 @@
-"""The sending process of the engine xdp: it runs the program in calls into the kernel, and sleeps between them.
+"""The sending process of the engines xdp and tc: it runs the program in calls into the kernel, and sleeps between them.
 
-Started as `python -m pktswarm.nodes.senders.xdp_run PROGRAM_ID STATE_ID FRAME_BYTES BATCH MOST_REPEATS AWAKE`. Program,
-maps and counts belong to the guard. A signal ends a call and this process; until then it runs, sending or waiting.
+Started as `python -m pktswarm.nodes.senders.xdp_run PROGRAM_ID STATE_ID FRAME_BYTES BATCH MOST_REPEATS AWAKE LIVE`.
+Program, maps and counts belong to the guard. A signal ends a call and this process; until then it runs, sending or
+waiting.
 
-A call takes 15 us, but 24 ms when the kernel first adds the program to its XDP dispatcher, and removes it afterwards.
-So the program stays in the dispatcher: it is attached to the loopback interface of a network namespace of this process
-alone, where no frame passes (docs/decisions/0004).
+A call takes 15 us, but with live frames 24 ms when the kernel first adds the program to its XDP dispatcher, and removes
+it afterwards. So that program stays in the dispatcher: it is attached to the loopback interface of a network namespace
+of this process alone, where no frame passes (docs/decisions/0004).
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from pktswarm.nodes.libbpf import attach_program, program_by_id, run_live, shared_memory
+from pktswarm.nodes.libbpf import attach_program, program_by_id, run_clones, run_live, shared_memory
 from pktswarm.traffic.schedule.records import NEVER, TURN_LONG, TURN_OF_ONE, TURN_OVER, StateRecord
 
 FEW_REPEATS = 32
@@ -57,24 +60,28 @@ def main() -> None:
     # The default action, not Python's: a fatal signal ends the call in the kernel too, and cannot come between two
     # lines of Python and be forgotten.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    program_id, state_id, frame_bytes, batch, most, awake = (int(argument) for argument in sys.argv[1:])
+    program_id, state_id, frame_bytes, batch, most, awake, live = (int(argument) for argument in sys.argv[1:])
     program = program_by_id(program_id)
     state = StateRecord.from_buffer(shared_memory(state_id, ctypes.sizeof(StateRecord)))
-    _hold(program)
-    _serve(program, state, bytes(frame_bytes), batch, most, bool(awake))
+    ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, 1, 0, 0, 0)  # timers become exact
+    if live:
+        _hold(program)
+        send = partial(run_live, program, bytes(frame_bytes), batch=batch)
+    else:
+        send = partial(run_clones, program, bytes(frame_bytes))
+    _serve(send, state, batch, most, bool(awake))
 
 
 def _hold(program: int) -> None:
-    """Keeps the program in the dispatcher as long as this process lives; its timers become exact."""
+    """Keeps the program in the dispatcher as long as this process lives."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_NEW_NETWORK):
         raise OSError(ctypes.get_errno(), "no network namespace of its own")
-    libc.prctl(_SET_TIMER_SLACK, 1, 0, 0, 0)
     attach_program(program, _LOOPBACK_INDEX, "generic")
 
 
-def _serve(program: int, state: StateRecord, frame: bytes, batch: int, most: int, awake: bool) -> None:
-    """`awake`: from the first frame to the last it does not sleep."""
+def _serve(send: Callable[..., int], state: StateRecord, batch: int, most: int, awake: bool) -> None:
+    """`send`: a call with `repeat` runs. `awake`: from the first frame to the last it does not sleep."""
     repeats = few = min(max(FEW_REPEATS, batch), most)
     ahead_ns = AWAKE_AHEAD_NS
     shared: bool | None = None
@@ -102,7 +109,7 @@ def _serve(program: int, state: StateRecord, frame: bytes, batch: int, most: int
             time.sleep((wait_ns - (FIRST_AHEAD_NS if first else ahead_ns)) / 1e9)
             repeats = few
             ahead_ns = next_ahead_ns(ahead_ns, time.monotonic_ns() > due_ns, bool(shared))
-        run_live(program, frame, repeats, batch)
+        send(repeat=repeats)
         if state.turn == TURN_OVER:
             give_way()
             state.turn = TURN_LONG

@@ -35,7 +35,12 @@ def _rates_pps(legs: list[Leg]) -> float:
 
 
 def batch_size(legs: list[Leg]) -> int:
-    """Returns the smallest batch that the sum of the rates allows, or the smallest `batch` option of the legs."""
+    """Returns the smallest batch that the sum of the rates allows, or the smallest `batch` option of the legs.
+
+    The engine tc has no batches: 1.
+    """
+    if any(leg.engine == "tc" for leg in legs):
+        return 1
     if asked := [int(leg.options["batch"]) for leg in legs if "batch" in leg.options]:
         return min(asked)
     rate_pps = _rates_pps(legs)

@@ -55,3 +55,9 @@ def live_frames(request: pytest.FixtureRequest) -> None:
     """Where there is a wire, its far end takes them."""
     if "wire" in request.fixturenames:
         request.getfixturevalue("wire").take_live_frames(True)
+
+
+@pytest.fixture(params=["xdp", "tc"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Both ways out of the kernel's sender."""
+    return str(request.param)

@@ -107,7 +107,7 @@ class Near:
     def __init__(self, wire: Wire) -> None:
         self._wire, self._link = wire, -1
         with inside(wire.sender):
-            self._program = libbpf.load_xdp("pass", PASS_ALL)
+            self._program = libbpf.load_program("pass", PASS_ALL)
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
         self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 26)
         self._socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)

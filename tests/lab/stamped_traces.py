@@ -15,7 +15,7 @@ from pktswarm.traffic.replay.prepare import Nodes, Settings, frames_of, prepare
 from pktswarm.traffic.schedule import sequence
 from pktswarm.traffic.schedule.assemble import compile_schedule
 from recordings import NODES
-from xdp_ends import loaded, made_by
+from xdp_ends import WAYS, loaded, made_by
 
 STAMPED = {"stamp": True}
 GAP_NS = 100_000
@@ -69,7 +69,7 @@ def made_by_the_program(legs: list[Leg], folder: Path, number: int) -> list[byte
         lambda leg: files.mapped_frames(files.trace_path(leg, folder)),
         no_sequence,
     )
-    with loaded(compiled) as program:
+    with loaded(compiled, way=WAYS[legs[0].engine]) as program:
         made = made_by(program, number)
         assert [sum(program.users(n) or []) for n in range(len(legs))] == [number // len(legs)] * len(legs)
         assert sum((program.users(n) or [])[1] for n in range(len(legs))) == legs[0].stamped_packets

@@ -33,7 +33,7 @@ from pktswarm.traffic.schedule.assemble import assemble
 from pktswarm.traffic.schedule.fragments import with_ids
 from wire import SO_RCVBUFFORCE, A, B, Wire, inside, ip
 from xdp_counter import Counter, change, flipped
-from xdp_ends import Node, loaded, made_by, send
+from xdp_ends import WAYS, Node, loaded, made_by, send
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
@@ -75,7 +75,7 @@ def a_leg(shape: str = "container", cut: Cut = "outer", size_bytes: int = 1600, 
 def made(leg: Leg, packets: int) -> list[list[bytes]]:
     """The frames of so many packets, as the sender's program makes them."""
     number = fragments.most_frames(leg)
-    with loaded(assemble([schedule.compile_leg(leg, 1)])) as program:
+    with loaded(assemble([schedule.compile_leg(leg, 1)]), way=WAYS[leg.engine]) as program:
         frames = made_by(program, number * packets)
         assert program.legs[0].generated == number * packets
         if number > 1:
@@ -121,8 +121,8 @@ def sums_are_right(frame: bytes) -> bool:
 @pytest.mark.parametrize("size", [1519, 1600, 2991, 3372])
 @pytest.mark.parametrize("cut", ["outer", "inner"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_scapy_puts_together_is_the_whole_packet(shape: str, cut: Cut, size: int) -> None:
-    leg = a_leg(shape, cut, size)
+def test_what_scapy_puts_together_is_the_whole_packet(shape: str, cut: Cut, size: int, engine: str) -> None:
+    leg = replace(a_leg(shape, cut, size), engine=engine)
     whole = [packet for (packet,) in made(replace(leg, oversize=None), 12)]
     for index, (packet, frames) in enumerate(zip(whole, made(leg, 12), strict=True)):
         assert len(frames) > 1 and all(60 <= len(frame) <= 1514 for frame in frames)

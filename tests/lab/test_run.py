@@ -667,6 +667,22 @@ def test_a_capture_has_what_its_filter_lets_through_and_all_are_counted(cluster:
     assert "receive.capture_filter" in error and "udp port port" in error
 
 
+def test_tc_sends_what_xdp_sends(cluster: Cluster) -> None:
+    """Users, a stamped trace and random payload, each to the packet, and as the interfaces count."""
+    headers = "[{ethernet: {}}, {ipv4: {src: {increment: [10.60.0.0, 10.60.3.231]}}}, {udp: {src: 7, dst: 8}}]"
+    shape = "size_bytes: 200, rate_pps: 8000, count_packets: 16000, payload: {random: true}, users: ipv4.src"
+    text = f"streams:\n  - {{name: up, engine: tc, {shape}, headers: {headers}}}\n"
+    text += f"traces: [{{name: recorded, engine: tc, file: {CONFIGS}/traces/lab.pcapng, options: {{stamp: true}}}}]\n"
+    text += "receive: {mode: count}\nexpect: {loss: 0, sent: intended}"
+    document = cluster.run(cluster.scenario(text), 0)
+    assert document["doubts"] == [] and {row["engine"] for row in document["rows"]} == {"tc"}
+    assert {row["lost_by"] for row in document["rows"]} == {"stamps"}
+    assert [row["received_packets"] for row in document["rows"] if row["stream"] == "up"] == [8000, 8000]
+    with (Path(document["results"]) / "users.csv").open() as file:
+        counts = {row["received_packets"] for row in csv.DictReader(file) if row["stream"] == "up"}
+    assert counts == {"8"}
+
+
 def test_tags_cross_the_switch_in_their_frames(cluster: Cluster) -> None:
     udp = "{udp: {src: 7, dst: 8}}"
     tagged = f"[{{ethernet: {{}}}}, {{vlan: {{id: 10, priority: 3}}}}, {{ipv4: {{}}}}, {udp}]"

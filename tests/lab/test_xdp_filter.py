@@ -188,5 +188,5 @@ def test_what_matches_counts_and_the_rest_passes(tmp_path: Path) -> None:
 def test_a_program_that_the_kernel_refuses_is_told_with_its_words() -> None:
     instruction = struct.pack("=BBhi", 0xBF, 0x51, 0, 0)  # r1 = r5, which nobody has set
     with pytest.raises(EngineError, match="rejected the program bad") as refusal:
-        libbpf.load_xdp("bad", instruction + struct.pack("=BBhi", 0x95, 0, 0, 0))
+        libbpf.load_program("bad", instruction + struct.pack("=BBhi", 0x95, 0, 0, 0))
     assert "R5 !read_ok" in str(vars(refusal.value))

@@ -38,7 +38,7 @@ pytestmark = [
 
 
 @pytest.mark.kernel
-def test_what_is_intended_is_sent(wire: Wire, tmp_path: Path) -> None:
+def test_what_is_intended_is_sent(wire: Wire, tmp_path: Path, engine: str) -> None:
     """Rates, a Poisson process and a steady leg side by side."""
     paces: list[dict[str, Any]] = [
         {"rates": [[0, 1000.0], [10**8, 0], [15 * 10**7, 9000.0]], "rates_period_ns": 2 * 10**8},
@@ -49,7 +49,7 @@ def test_what_is_intended_is_sent(wire: Wire, tmp_path: Path) -> None:
     intended = [schedule_pace.intended_packets(leg) for leg in legs]
     # By count, for a busy machine may pause for longer than the grace after a duration.
     counted = [replace(leg, duration_s=None, count_packets=n) for leg, n in zip(legs, intended, strict=True)]
-    counts = send(wire, tmp_path, [*counted, a_leg(number=3, count_packets=1000, rate_pps=1000.0)])
+    counts = send(wire, tmp_path, [*counted, a_leg(number=3, count_packets=1000, rate_pps=1000.0)], engine=engine)
     assert [count["sent_packets"] for count in counts] == [*intended, 1000]
     assert wire.settled(sum(intended) + 1000)
     for leg, count in zip(legs, counts[:3], strict=True):
@@ -64,15 +64,15 @@ def test_late_frames_of_a_changing_rate_are_skipped_one_by_one(wire: Wire, tmp_p
     assert count["sent_packets"] + count["skipped_packets"] <= schedule_pace.intended_packets(leg)
 
 
-def test_a_new_call_to_the_kernel_loses_and_doubles_nothing(wire: Wire, tmp_path: Path) -> None:
+def test_a_new_call_to_the_kernel_loses_and_doubles_nothing(wire: Wire, tmp_path: Path, engine: str) -> None:
     leg = a_leg(count_packets=3000, rate_pps=10_000.0)
-    [count], arrived = send_and_listen(wire, tmp_path, [leg], most_repeats=200)
+    [count], arrived = send_and_listen(wire, tmp_path, [leg], most_repeats=200, engine=engine)
     assert int(count["note"].split(" calls to the kernel")[0].split()[-1]) >= 3000 / 200
     sequences = [found.sequence for frame in arrived if (found := stamp.read_stamp(frame[42:]))]
     assert sequences == list(range(3000)) and count["sent_packets"] == 3000
 
 
-def test_frames_are_counted_by_user(wire: Wire, tmp_path: Path) -> None:
+def test_frames_are_counted_by_user(wire: Wire, tmp_path: Path, engine: str) -> None:
     """Users of one leg, then of one whose field runs backwards over two of every three users, then of none."""
     back = {"ipv4": {"src": {"decrement": ["10.0.0.9", "10.0.0.1"], "step": 6}, "dst": "10.0.0.3"}}
     frame: FrameDescription = {"headers": [ETHERNET, back, UDP], "payload": {}}
@@ -81,20 +81,20 @@ def test_frames_are_counted_by_user(wire: Wire, tmp_path: Path) -> None:
         replace(a_leg("udp4", 1, count_packets=301, size_bytes=300, users=USERS), frame=frame),
         a_leg("udp4 varying", 2, count_packets=100),
     ]
-    counts, arrived = send_and_listen(wire, tmp_path, legs)
+    counts, arrived = send_and_listen(wire, tmp_path, legs, engine=engine)
     assert counts[0]["users"] == [201, 201, 201, 200, 200]
     assert counts[1]["users"] == [0, 150, 0, 0, 151] == by_user([frame for frame in arrived if len(frame) == 296])
     assert counts[2]["users"] is None
 
 
 @pytest.mark.kernel
-def test_frames_by_user_less_those_that_a_full_ring_drops(wire: Wire, tmp_path: Path) -> None:
+def test_frames_by_user_less_those_that_a_full_ring_drops(wire: Wire, tmp_path: Path, engine: str) -> None:
     wire.receive_in_threads()
     legs = [
         a_leg("udp4 varying", 0, count_packets=40_000, rate_pps=5e6, users=USERS, options={"burst": 512}),
         a_leg("udp4 varying", 1, count_packets=5_000, size_bytes=1000, users=replace(USERS, count=6)),
     ]
-    counts, arrived = send_and_listen(wire, tmp_path, legs)
+    counts, arrived = send_and_listen(wire, tmp_path, legs, engine=engine)
     assert counts[0]["failed_packets"] > 0
     assert [sum(count["users"]) for count in counts] == [count["sent_packets"] for count in counts]
     assert sum(count["sent_packets"] for count in counts) == len(arrived)
@@ -110,11 +110,11 @@ def test_frames_by_user_less_those_that_the_kernel_refuses(wire: Wire, tmp_path:
     assert count["users"] == by_user(arrived)
 
 
-def test_frames_that_a_full_ring_drops_are_made_up_for(wire: Wire, tmp_path: Path) -> None:
+def test_frames_that_a_full_ring_drops_are_made_up_for(wire: Wire, tmp_path: Path, engine: str) -> None:
     """The receiving end works in a thread of its own, which cannot keep up: its ring overflows."""
     wire.receive_in_threads()
     legs = [a_leg(number=0, count_packets=150_000), a_leg(number=1, count_packets=50_000, size_bytes=1000)]
-    counts = send(wire, tmp_path, legs)
+    counts = send(wire, tmp_path, legs, engine=engine)
     assert [count["sent_packets"] for count in counts] == [150_000, 50_000]
     assert [count["sent_bytes"] for count in counts] == [150_000 * 96, 50_000 * 996]
     assert all(count["failed_packets"] > 0 for count in counts)

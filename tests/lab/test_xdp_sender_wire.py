@@ -38,10 +38,10 @@ pytestmark = [
 
 
 @pytest.mark.kernel
-def test_every_frame_arrives_as_it_was_made(wire: Wire, tmp_path: Path) -> None:
+def test_every_frame_arrives_as_it_was_made(wire: Wire, tmp_path: Path, engine: str) -> None:
     leg = a_leg("udp4 varying", 5, count_packets=2000, rate_pps=20_000.0)
     template = build_frame(leg.frame, leg.size_bytes)
-    [count], arrived = send_and_listen(wire, tmp_path, [leg])
+    [count], arrived = send_and_listen(wire, tmp_path, [leg], engine=engine)
     assert (count["sent_packets"], count["failed_packets"], count["sent_bytes"]) == (2000, 0, 2000 * 96)
     assert wire.counter("tx") == wire.counter("rx") == len(arrived) == 2000
     times = []
@@ -58,11 +58,11 @@ def test_every_frame_arrives_as_it_was_made(wire: Wire, tmp_path: Path) -> None:
 
 
 @pytest.mark.kernel
-def test_frames_of_several_sizes_do_not_show_through_each_other(wire: Wire, tmp_path: Path) -> None:
+def test_frames_of_several_sizes_do_not_show_through_each_other(wire: Wire, tmp_path: Path, engine: str) -> None:
     """Pages are used again and again, by legs of other sizes too."""
     sizes = (64, 1518, 200, 65)
     legs = [a_leg(number=n, size_bytes=size, count_packets=400) for n, size in enumerate(sizes)]
-    counts, arrived = send_and_listen(wire, tmp_path, legs)
+    counts, arrived = send_and_listen(wire, tmp_path, legs, engine=engine)
     assert [count["sent_packets"] for count in counts] == [400] * 4
     for leg in legs:
         template = build_frame(leg.frame, leg.size_bytes)
@@ -74,19 +74,19 @@ def test_frames_of_several_sizes_do_not_show_through_each_other(wire: Wire, tmp_
 
 
 @pytest.mark.kernel
-def test_a_trace_is_replayed_byte_for_byte(wire: Wire, tmp_path: Path) -> None:
+def test_a_trace_is_replayed_byte_for_byte(wire: Wire, tmp_path: Path, engine: str) -> None:
     packets = a_recording(2000)
-    [count], arrived = send_and_listen(wire, tmp_path, [a_trace_leg(tmp_path, packets)])
+    [count], arrived = send_and_listen(wire, tmp_path, [a_trace_leg(tmp_path, packets)], engine=engine)
     assert arrived == [packet.data for packet in packets]
     assert (count["sent_packets"], count["sent_bytes"]) == (2000, sum(len(packet.data) for packet in packets))
     recorded_s = (packets[-1].time_ns - packets[0].time_ns) / 1e9
     assert abs(count["seconds"] - recorded_s) <= latest_s(count)
 
 
-def test_passes_of_a_trace_follow_each_other(wire: Wire, tmp_path: Path) -> None:
+def test_passes_of_a_trace_follow_each_other(wire: Wire, tmp_path: Path, engine: str) -> None:
     packets = a_recording(100)
     leg = a_trace_leg(tmp_path, packets, count_packets=250, timing=Timing(period_ns=200_000_000, lead_ns=50_000_000))
-    [count], arrived = send_and_listen(wire, tmp_path, [leg])
+    [count], arrived = send_and_listen(wire, tmp_path, [leg], engine=engine)
     assert arrived == [packet.data for packet in (packets * 3)[:250]]
     recorded_s = 2 * 0.2 + (packets[49].time_ns - packets[0].time_ns) / 1e9
     assert abs(count["seconds"] - recorded_s) <= latest_s(count)
@@ -99,7 +99,7 @@ def test_a_duration_ends_a_trace(wire: Wire, tmp_path: Path) -> None:
     assert complete(count, 200)
 
 
-def test_what_the_file_leaves_out_is_sent_as_zeros(wire: Wire, tmp_path: Path) -> None:
+def test_what_the_file_leaves_out_is_sent_as_zeros(wire: Wire, tmp_path: Path, engine: str) -> None:
     packets = a_recording(300)
     leg = a_trace_leg(tmp_path, packets, "top")
     data = bytearray(write_pcap([Packet(packet.time_ns, packet.data[:40]) for packet in packets]))
@@ -108,11 +108,11 @@ def test_what_the_file_leaves_out_is_sent_as_zeros(wire: Wire, tmp_path: Path) -
         data[at + 12 : at + 16] = struct.pack("<I", len(packet.data))
         at += 16 + len(packet.data[:40])
     (tmp_path / "0.pcap").write_bytes(data)
-    _, arrived = send_and_listen(wire, tmp_path, [leg])
+    _, arrived = send_and_listen(wire, tmp_path, [leg], engine=engine)
     assert arrived == [packet.data[:40] + bytes(len(packet.data[40:])) for packet in packets]
 
 
-def test_traces_and_streams_on_one_interface(wire: Wire, tmp_path: Path) -> None:
+def test_traces_and_streams_on_one_interface(wire: Wire, tmp_path: Path, engine: str) -> None:
     first, second = a_recording(500), a_recording(700, seed=2)
     legs = [
         a_trace_leg(tmp_path, first, number=0),
@@ -120,7 +120,7 @@ def test_traces_and_streams_on_one_interface(wire: Wire, tmp_path: Path) -> None
         a_trace_leg(tmp_path, second, "multiplier", 2.0, number=2),
         a_leg(number=3, count_packets=0),
     ]
-    counts, arrived = send_and_listen(wire, tmp_path, legs)
+    counts, arrived = send_and_listen(wire, tmp_path, legs, engine=engine)
     assert [count["sent_packets"] for count in counts] == [500, 500, 700, 0]
     replayed = sorted(frame for frame in arrived if frame[12:14] == b"\x88\xb5")
     assert replayed == sorted(packet.data for packet in first + second)
@@ -134,8 +134,8 @@ def test_the_rate_holds(wire: Wire, tmp_path: Path, rate: float) -> None:
     assert abs(count["seconds"] - (rate - 1) / rate) <= latest_s(count)
 
 
-def test_a_duration_ends_a_leg_without_a_count(wire: Wire, tmp_path: Path) -> None:
-    [count] = send(wire, tmp_path, [a_leg(duration_s=0.3)])
+def test_a_duration_ends_a_leg_without_a_count(wire: Wire, tmp_path: Path, engine: str) -> None:
+    [count] = send(wire, tmp_path, [a_leg(duration_s=0.3)], engine=engine)
     assert count["sent_packets"] > 100 and wire.settled(count["sent_packets"])
     assert 0.299 - away_s(count) < count["delay_ns"] / 1e9 + count["seconds"] <= 0.3
 
@@ -148,8 +148,8 @@ def test_legs_with_and_without_a_rate(wire: Wire, tmp_path: Path) -> None:
     assert fast["sent_packets"] > 2 * paced["sent_packets"]
 
 
-def test_what_cannot_be_kept_up_with_is_skipped(wire: Wire, tmp_path: Path) -> None:
-    [count] = send(wire, tmp_path, [a_leg(duration_s=0.3, rate_pps=100e6, options={"late": "skip"})])
+def test_what_cannot_be_kept_up_with_is_skipped(wire: Wire, tmp_path: Path, engine: str) -> None:
+    [count] = send(wire, tmp_path, [a_leg(duration_s=0.3, rate_pps=100e6, options={"late": "skip"})], engine=engine)
     passed = count["sent_packets"] + count["failed_packets"] + count["skipped_packets"]
     assert wire.settled(count["sent_packets"]) and count["late_packets"] == 0
     # Nothing is skipped any more that fell due while nobody looked and the duration's grace ended.
@@ -167,7 +167,7 @@ def test_what_is_caught_up_is_counted_as_late_and_what_did_not_leave_is_not(wire
 
 @pytest.mark.kernel
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
-def test_two_processors_share_the_legs(wire: Wire, tmp_path: Path) -> None:
+def test_two_processors_share_the_legs(wire: Wire, tmp_path: Path, engine: str) -> None:
     """Each with its own frames, its own dropped ones, and the other's seen by neither."""
     wire.receive_in_threads()
     two = {"cores": 2}
@@ -177,7 +177,7 @@ def test_two_processors_share_the_legs(wire: Wire, tmp_path: Path) -> None:
         a_leg(number=2, count_packets=500, rate_pps=20_000.0),
         a_leg(number=3, count_packets=700, rate_pps=20_000.0),
     ]
-    counts = send(wire, tmp_path, legs)
+    counts = send(wire, tmp_path, legs, engine=engine)
     assert [count["leg"] for count in counts] == [0, 1, 2, 3]
     assert [count["sent_packets"] for count in counts[:2]] == [60_000, 50_000]
     assert all(sum(count["users"]) == count["sent_packets"] for count in counts[:2])

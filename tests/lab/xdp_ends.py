@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any, Literal
 
 from pktswarm.nodes.libbpf import run_once
 from pktswarm.nodes.receivers.xdp import XdpReceiver
+from pktswarm.nodes.senders.ways_out import CLONES, LIVE_FRAMES, WayOut
 from pktswarm.nodes.senders.xdp_program import Program
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import Clock, ReceiveTask, SendTask, to_json
@@ -56,11 +58,11 @@ finally:
 SENDER = """
 import json, os, subprocess, sys, time
 from pathlib import Path
-from pktswarm.nodes.senders.xdp import XdpSender
+from pktswarm.nodes.engines import sender_class
 from pktswarm.traffic.protocol.task import send_task_from_json, to_json
 from pktswarm.traffic.errors import PktswarmError
 task, spool, extra = json.loads(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
-engine = XdpSender(send_task_from_json(task), spool, extra.get("most_repeats", 1 << 20))
+engine = sender_class(extra.get("engine", "xdp"))(send_task_from_json(task), spool, extra.get("most_repeats", 1 << 20))
 try:
     engine.prepare()
     if "before_start" in extra:
@@ -80,6 +82,7 @@ finally:
     engine.stop()
     engine.restore()
 """
+WAYS = {"xdp": LIVE_FRAMES, "tc": CLONES}
 RAW_SENDER = """
 import errno, os, socket, sys, time
 os.sched_setaffinity(0, {int(sys.argv[1])})
@@ -100,10 +103,12 @@ for number, line in enumerate([bytes.fromhex(line) for line in sys.stdin]):
 
 
 @contextlib.contextmanager
-def loaded(whole: Schedule, clock: Clock = "monotonic", start_ns: int | None = None) -> Iterator[Program]:
-    """The sender's program with a schedule, attached to nothing. Where nothing else is said it began so long ago that
-    every frame is due."""
-    program = Program(whole, interface_index=1, batch=64, clock=clock)
+def loaded(
+    whole: Schedule, clock: Clock = "monotonic", start_ns: int | None = None, way: WayOut = LIVE_FRAMES
+) -> Iterator[Program]:
+    """The sender's program with a schedule, attached to nothing; clones go to the loopback interface. Where nothing
+    else is said it began so long ago that every frame is due."""
+    program = Program(whole, interface_index=1, batch=64 if way.live else 1, clock=clock, way=way)
     try:
         program.start(time.monotonic_ns() - 10**10 if start_ns is None else start_ns)
         yield program
@@ -165,7 +170,8 @@ class Node:
 
 
 def start(wire: Wire, spool: Path, legs: list[Leg], limit_s: float = 120, **extra: Any) -> subprocess.Popen[str]:
-    """The sender on tx0."""
+    """The sender on tx0; `engine`: xdp, or tc for the same legs by its way out."""
+    legs = [replace(leg, engine=str(extra.get("engine", leg.engine))) for leg in legs]
     task = json.dumps(to_json(SendTask("tx0", legs, limit_s)))
     command = [sys.executable, "-c", SENDER, task, str(spool), json.dumps(extra)]
     return subprocess.Popen(["ip", "netns", "exec", wire.sender, *command], stdout=PIPE, text=True, cwd=ROOT)

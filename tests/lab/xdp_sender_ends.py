@@ -14,6 +14,7 @@ from subprocess import PIPE
 from typing import Any
 
 from pktswarm.nodes.libbpf import run_once
+from pktswarm.nodes.senders.ways_out import LIVE_FRAMES, WayOut
 from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.description import FrameDescription, Headers
@@ -94,8 +95,10 @@ def a_leg(shape: str = "udp4", number: int = 0, **more: Any) -> Leg:
     return Leg(number, shape, "a", "b", "stream", engine="xdp", frame=frame, **{"size_bytes": 100, **more})
 
 
-def frames(compiled: list[schedule.CompiledLeg], number: int, clock: Clock = "monotonic") -> list[bytes]:
-    with loaded(assemble(compiled), clock) as program:
+def frames(
+    compiled: list[schedule.CompiledLeg], number: int, clock: Clock = "monotonic", way: WayOut = LIVE_FRAMES
+) -> list[bytes]:
+    with loaded(assemble(compiled), clock, way=way) as program:
         return made_by(program, number)
 
 
@@ -309,23 +312,19 @@ PACES: dict[str, dict[str, Any]] = {
 
 
 LISTENER = """
-import socket, sys, time
+import signal, socket
+# Blocked: a signal in the midst of a long line to a full pipe cuts it.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 ear.bind(("rx0", 0))
 ear.setsockopt(socket.SOL_SOCKET, 33, 512 << 20)  # SO_RCVBUFFORCE: a live frame weighs a page, whatever its size
 ear.settimeout(0.2)
 print("ready", flush=True)
-over = False
-def end(*_):
-    global over
-    over = True
-import signal
-signal.signal(signal.SIGTERM, end)
 while True:
     try:
-        print(ear.recv(9000).hex())
+        print(ear.recv(20000).hex())
     except TimeoutError:
-        if over:
+        if signal.SIGTERM in signal.sigpending():
             break
 """
 

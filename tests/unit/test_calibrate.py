@@ -434,7 +434,7 @@ REFUSED: dict[str, tuple[list[str], str, str]] = {
     "engine": (
         ["--engines", "xdp,tcpreplay"],
         "{}",
-        "--engines = 'tcpreplay': there is no such engine to calibrate (allowed: xdp, pkt",
+        "--engines = 'tcpreplay': there is no such engine to calibrate (allowed: xdp, tc, pkt",
     ),
     "node": (["--node", "tx9"], "{}", "--node = 'tx9': there is no such node (allowed: tx1, tx2, tx3, rx1)"),
     "seconds": (

@@ -199,10 +199,10 @@ def test_auto_goes_by_the_first_engine_that_the_node_has(hosts: Path) -> None:
     stream = "{name: a, from: tx1, rate_pps: 500, count_packets: 10}"
     written(hosts, *both)
     assert [one.limit.engine for one in planned(hosts, stream).limits] == ["xdp"]
-    written(hosts, *both, missing={"tx1": {"xdp": "no native XDP", "pktgen": "no module"}})
+    written(hosts, *both, missing={"tx1": {"xdp": "no native XDP", "tc": "no libbpf", "pktgen": "no module"}})
     made = planned(hosts, stream)
     assert [one.limit.engine for one in made.limits] == ["trafgen"] and made.warnings
-    written(hosts, *both, missing={"tx1": {"xdp": "no native XDP"}})
+    written(hosts, *both, missing={"tx1": {"xdp": "no native XDP", "tc": "no libbpf"}})
     assert not planned(hosts, stream).limits, "pktgen would send, and was not measured"
 
 

@@ -53,7 +53,7 @@ WELL: dict[str, Any] = {
         "receive_queues": 4,
         "offloads": {"gro": True},
     },
-    "senders": {"xdp": "", "pktgen": "", "trafgen": ""},
+    "senders": {"xdp": "", "tc": "", "pktgen": "", "trafgen": ""},
     "receivers": {"xdp": "", "netsniff-ng": ""},
 }
 MASTER = Answer(Host("m0", "10.0.0.1", ()), document=cast("HostReport", {key: WELL[key] for key in list(WELL)[:4]}))
@@ -133,8 +133,8 @@ def test_what_provisioning_switched_off_is_no_leftover(tmp_path: Path) -> None:
 
 
 def test_a_transmitter_that_can_send_nothing_is_wrong() -> None:
-    none = {f"senders.{name}": f"no {name}" for name in ("xdp", "pktgen", "trafgen")}
-    assert [one.level for one in found(answer(none))] == ["wrong", "note", "note", "note"]
+    none = {f"senders.{name}": f"no {name}" for name in ("xdp", "tc", "pktgen", "trafgen")}
+    assert [one.level for one in found(answer(none))] == ["wrong", *["note"] * 4]
 
 
 def test_a_clock_is_far_off_only_beyond_what_the_reading_is_good_for() -> None:

@@ -11,6 +11,7 @@ from pktswarm.master.plan import explain, plan, resolve, streams
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.trace import Packet, write_pcap
+from pktswarm.traffic.counting import expect
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import AddressPool, FlowUsers, Leg, RandomStart, Shift
@@ -44,7 +45,13 @@ def report(number: int, **interface: Any) -> dict[str, Any]:
     known = {"name": "eth1", "exists": True, "carrier": True, "mtu": 1500, "mac": f"02:00:00:00:00:{number:02x}"}
     return {
         "interface": {**known, "ipv4": f"10.0.0.{number}", **interface},
-        "senders": {"xdp": "no live frames here", "pktgen": "not in this kernel", "trafgen": "", "tcpreplay": ""},
+        "senders": {
+            "xdp": "no live frames here",
+            "tc": "no libbpf here",
+            "pktgen": "not in this kernel",
+            "trafgen": "",
+            "tcpreplay": "",
+        },
         "receivers": {"netsniff-ng": "", "xdp": "not on this node"},
     }
 
@@ -155,8 +162,16 @@ def test_tasks_have_every_address_and_tell_their_streams_apart(tmp_path: Path) -
 def test_the_engine_is_chosen_by_what_the_node_has_and_the_reason_is_told(tmp_path: Path) -> None:
     made = resolved(tmp_path, "streams: [{name: s, count_packets: 9}]")
     assert {leg.engine for leg in made.legs} == {"trafgen"}
-    reasons = "xdp: no live frames here; pktgen: not in this kernel"
+    reasons = "xdp: no live frames here; tc: no libbpf here; pktgen: not in this kernel"
     assert made.choices == [f"trafgen sends s on tx1, tx2, tx3, because: {reasons}"]
+
+
+def test_auto_takes_tc_where_there_are_no_live_frames(tmp_path: Path) -> None:
+    senders = {"xdp": "no live frames here", "tc": "", "pktgen": "", "trafgen": ""}
+    known = {f"tx{n}": {**report(n), "senders": senders} for n in (1, 2, 3)}
+    made = resolved(tmp_path, "streams: [{name: s, count_packets: 9}]", known)
+    assert {leg.engine for leg in made.legs} == {"tc"} and all(map(expect.sender_stamps, made.legs))
+    assert made.choices == ["tc sends s on tx1, tx2, tx3, because: xdp: no live frames here"]
 
 
 def change_of(name: str, number: int, **interface: Any) -> dict[str, dict[str, Any]]:
@@ -376,7 +391,7 @@ def many(engine: str, number: int) -> str:
 
 
 def test_more_streams_than_xdp_takes_are_told_before_a_host_is_touched(tmp_path: Path) -> None:
-    why = r"tx1: streams = 257: too many streams and traces for xdp on one interface \(allowed: up to 256\)"
+    why = r"tx1: streams = 257: too many streams and traces for one interface \(allowed: up to 256\)"
     with pytest.raises(BadInput, match=why):
         make_plan(tmp_path, many("xdp", 257), tx=1, rx=1)
     assert len(make_plan(tmp_path, many("xdp", 256), tx=1, rx=1)[1].legs) == 256

@@ -190,8 +190,8 @@ def test_how_many_are_stamped_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ("engine: tcpreplay, options: {stamp: true}", "tcpreplay cannot stamp a trace; xdp can"),
-        ("engine: trafgen, options: {stamp: true}", "trafgen cannot stamp a trace; xdp can"),
+        ("engine: tcpreplay, options: {stamp: true}", "tcpreplay cannot stamp a trace; xdp and tc can"),
+        ("engine: trafgen, options: {stamp: true}", "trafgen cannot stamp a trace; xdp and tc can"),
         ("options: {stamp: maybe}", "options.stamp must be true or false, not 'maybe'"),
         ("interactive: true, options: {stamp: true}", "an interactive trace cannot be combined with options"),
     ],

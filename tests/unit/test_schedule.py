@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from pktswarm.nodes import libbpf
-from pktswarm.nodes.senders import xdp, xdp_shares
+from pktswarm.nodes.senders import ways_out, xdp, xdp_shares
 from pktswarm.traffic.capture.trace import Packet, write_pcap
-from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput, EngineError
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.description import FrameDescription
@@ -70,6 +70,15 @@ def test_the_two_tables_are_one(name: str, record: type[ctypes.Structure]) -> No
     assert libbpf.struct_layout(OBJECT, name) == ours
 
 
+@pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing() or "libbpf is there")
+@pytest.mark.parametrize("name", ["send_tc.o", "send_tc_plain.o"])
+def test_the_tables_of_the_other_way_out_differ_in_the_slot_alone(name: str) -> None:
+    records = {"leg": schedule_records.LegRecord, "state": schedule_records.StateRecord}
+    for struct_name, record in (records | {"slot": schedule_records.LargeSlotRecord}).items():
+        ours = {field: (getattr(record, field).offset, getattr(record, field).size) for field, *_ in record._fields_}
+        assert libbpf.struct_layout(libbpf.OBJECTS / name, struct_name) == ours
+
+
 @pytest.mark.parametrize(
     ("array", "record"),
     [
@@ -85,7 +94,7 @@ def test_arrays_are_laid_out_as_the_table_says(array: np.dtype[np.void], record:
 
 def test_a_clock_that_an_old_kernel_does_not_have() -> None:
     assert xdp.without_clock("monotonic", (5, 18)) == xdp.without_clock("ptp", (6, 1)) == ""
-    why = "clock: ptp needs Linux 6.1, where XDP programs read TAI; this is 5.19"
+    why = "clock: ptp needs Linux 6.1, where BPF programs read TAI; this is 5.19"
     assert xdp.without_clock("ptp", (5, 19)) == why
 
 
@@ -371,6 +380,29 @@ def test_instances_share_their_frames_and_where_times_are_alike_their_records() 
     assert whole.records[1]["place"].tolist() != whole.records[0]["place"].tolist()
 
 
+def test_the_engine_tc_takes_longer_packets_and_no_batch() -> None:
+    long = {"t.pcap": a_trace((0, bytes(60)), (1, bytes(9014)))}
+    of_traces(long, a_trace_leg(engine="tc"))
+    with pytest.raises(BadInput, match=r"t = '9601 bytes': packet 2 is too long for clones .* \(allowed: up to 9600"):
+        of_traces({"t.pcap": a_trace((0, bytes(60)), (1, bytes(9601)))}, a_trace_leg(engine="tc"))
+    leg = a_leg(size_bytes=9018, engine="tc")
+    assert xdp_limits.unable(leg, "tc") == "" and "the maximum is 3372 bytes" in xdp_limits.unable(leg, "xdp")
+    slot = schedule.compile_leg(leg, 1).slots[0]
+    assert slot.frame_bytes == 9014 and ctypes.sizeof(slot) == ctypes.sizeof(schedule_records.LargeSlotRecord)
+    batch = replace(leg, options={"batch": 8})
+    assert xdp_limits.unable(batch, "tc").startswith("unknown option 'batch' for a stream (allowed: burst, late, ")
+    assert xdp_shares.batch_size([replace(leg, rate_pps=None)]) == 1
+
+
+def test_random_payload_by_clones_on_an_old_kernel_is_one_message() -> None:
+    assert ways_out.CLONES.program_for((5, 10), noisy=False) == ways_out.CLONES.plain
+    assert ways_out.CLONES.program_for((5, 17), noisy=True) == ways_out.CLONES.program
+    assert ways_out.LIVE_FRAMES.program_for((5, 18), noisy=True) == ways_out.LIVE_FRAMES.program
+    why = r"tc: random payload needs Linux 5\.17, this is 5\.16 \(allowed: fill or hex\)"
+    with pytest.raises(EngineError, match=why):
+        ways_out.CLONES.program_for((5, 16), noisy=True)
+
+
 def test_a_packet_that_live_frames_have_no_room_for() -> None:
     with pytest.raises(BadInput, match=r"t = '3369 bytes': packet 2 is too long .* \(allowed: up to 3368 bytes\)"):
         of_traces({"t.pcap": a_trace((0, bytes(60)), (1, bytes(3369)))}, a_trace_leg())
@@ -381,7 +413,7 @@ def test_more_of_traces_than_a_place_can_tell(monkeypatch: pytest.MonkeyPatch) -
     files = {"one": a_trace((0, bytes(60))), "two": a_trace((0, bytes(60)))}
     of_traces(files, a_trace_leg(trace_file="one"), a_trace_leg(trace_file="one"))
     with pytest.raises(
-        BadInput, match=r"t: bytes = 2097152: the traces .* too large for xdp \(allowed: up to 1048576\)"
+        BadInput, match=r"t: bytes = 2097152: the traces .* too large for the kernel program \(allowed: up to 1048576\)"
     ):
         of_traces(files, *(a_trace_leg(trace_file=name) for name in files))
 

@@ -196,13 +196,13 @@ def test_tcpreplay_is_given_the_frames_themselves(tmp_path: Path) -> None:
 
 
 def test_auto_does_not_fall_back_on_what_has_no_users(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no live frames here; pktgen: cannot send frames with times"):
-        resolved(tmp_path, WWW, xdp="no live frames here")
+    with pytest.raises(BadInput, match="no live frames here; tc: no libbpf; pktgen: cannot send frames with times"):
+        resolved(tmp_path, WWW, xdp="no live frames here", tc="no libbpf")
 
 
 def test_check_tells_users_and_rates(tmp_path: Path) -> None:
     told = explain.explain(*files(tmp_path, WWW))
-    assert "at its source's own times, by xdp" in told
+    assert "at its source's own times, by the first of xdp, tc that the node has" in told
     assert "web: 200 users of www, " in told
 
 

@@ -80,8 +80,8 @@ def sent(found: plan.Plan, hosts: Path, number: int) -> list[bytes]:
 def test_each_instance_has_users_of_its_own_and_each_direction_its_nodes(tmp_path: Path) -> None:
     found = planned(tmp_path, hosts_file(tmp_path))
     assert [(leg.source, leg.target, leg.engine) for leg in found.legs] == [
-        *[("tx1", "rx1", "xdp")] * 3,
-        *[("rx1", "tx1", "xdp")] * 3,
+        *[("tx1", "rx1", "field")] * 3,
+        *[("rx1", "tx1", "field")] * 3,
     ]
     assert [leg.shift for leg in found.legs[:3]] == [Shift(user=n, teid=n) for n in (0, 1, 2)]
     first = int(IPv4Address("10.45.0.1"))
@@ -201,7 +201,7 @@ def test_ipv6_of_a_trace_goes_in_no_session(tmp_path: Path) -> None:
         ({"users": {"first": "10.60.0.1"}}, "users follows from the sessions"),
         ({"gtpu": {}}, "gtpu follows from the sessions"),
         ({"from": "tx1"}, "from follows from the sessions"),
-        ({"engine": "tcpreplay"}, "traces of sessions need engine xdp, not tcpreplay"),
+        ({"engine": "tcpreplay"}, "traces of sessions need engine xdp or tc, not tcpreplay"),
         ({"sessions": "nobody"}, "no such group; groups are web"),
         ({"mode": "capture"}, r"is not captured: set receive: \{mode: count\}"),
         (

@@ -31,7 +31,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.layout import Layout, layout
 from pktswarm.traffic.frames.template import Template, get_bits, put_bits
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import MADE_IN_KERNEL, Leg
 from pktswarm.traffic.schedule import leg_frames, pktgen
 
 ALLOWED = {
@@ -60,8 +60,8 @@ FIELD_PLACES["vlan"] = FIELD_PLACES["vlan_outer"]
 
 
 def sender_stamps(leg: Leg) -> bool:
-    """Whether the sender stamps the frames: only xdp does, with room for a stamp."""
-    return leg.engine == "xdp" and leg_frames.stamped(leg)
+    """Whether the sender stamps the frames: only the field engines do, with room for a stamp."""
+    return leg.engine in MADE_IN_KERNEL and leg_frames.stamped(leg)
 
 
 def numbered(leg: Leg) -> int:

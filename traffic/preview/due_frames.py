@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pktswarm.traffic.connections.blocks import Blocks
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.values import places
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import MADE_IN_KERNEL, Leg
 from pktswarm.traffic.random.xorshift import FrameStates, Words, drawn
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import leg_frames, pace, pktgen
@@ -75,7 +75,7 @@ def blocks(leg: Leg, rows: Rows | None = None) -> Iterator[Block]:
     if rows is not None:
         yield from _passes(leg, rows)
         return
-    marks = KernelMarks(leg) if leg.engine == "xdp" else Marks(leg)
+    marks = KernelMarks(leg) if leg.engine in MADE_IN_KERNEL else Marks(leg)
     for due in pace.due_blocks(leg):
         if len(due):
             size_bytes, user = marks.take(len(due))

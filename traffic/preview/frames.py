@@ -21,7 +21,7 @@ from pktswarm.traffic.counting.users import notation
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Template, put_bits
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import MADE_IN_KERNEL, Leg
 from pktswarm.traffic.preview.due_frames import Block, Integers, Rows, blocks
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.random.xorshift import KernelDraw
@@ -226,4 +226,6 @@ class KernelMaker(Maker):
 
 
 def _maker(leg: Leg) -> Maker:
-    return {"xdp": KernelMaker, "pktgen": PktgenMaker, "tcpreplay": ReadyMaker}.get(leg.engine, Maker)(leg)
+    if leg.engine in MADE_IN_KERNEL:
+        return KernelMaker(leg)
+    return {"pktgen": PktgenMaker, "tcpreplay": ReadyMaker}.get(leg.engine, Maker)(leg)

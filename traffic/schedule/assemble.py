@@ -12,7 +12,7 @@ from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import leg_frames, trace
 from pktswarm.traffic.schedule.compile import CompiledLeg, compile_leg
 from pktswarm.traffic.schedule.pace import seed_of
-from pktswarm.traffic.schedule.records import MAX_LEGS, MAX_PARTS, NEVER, PartRecord, SlotRecord, StepRecord
+from pktswarm.traffic.schedule.records import MAX_LEGS, MAX_PARTS, NEVER, AnySlot, PartRecord, StepRecord
 from pktswarm.traffic.schedule.sequence import Records
 
 
@@ -21,7 +21,7 @@ class Schedule:
     """The legs and their parts in the order of the kernel program's maps."""
 
     legs: list[CompiledLeg]
-    slots: list[SlotRecord] = field(default_factory=list)
+    slots: list[AnySlot] = field(default_factory=list)
     parts: list[PartRecord] = field(default_factory=list)
     """MAX_PARTS of each slot if any is sent in fragments; else empty."""
     table: list[int] = field(default_factory=list)
@@ -37,6 +37,11 @@ class Schedule:
     @property
     def largest_bytes(self) -> int:
         return max(leg.largest_bytes for leg in self.legs)
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether frames have random payload."""
+        return any(slot.noise_windows for slot in self.slots)
 
     @property
     def store_bytes(self) -> int:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Template
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import ANY_FIELD_ENGINE, FIELD_ENGINES, MADE_IN_KERNEL, Leg
 from pktswarm.traffic.schedule import leg_frames, pktgen_limits, xdp_limits
 from pktswarm.traffic.schedule.records import MAX_LEGS
 
-AUTO_ORDER = ("xdp", "pktgen", "trafgen", "tcpreplay")
+AUTO_ORDER = (*FIELD_ENGINES, "pktgen", "trafgen", "tcpreplay")
 """`auto` takes the first engine that can send the leg on the node."""
 TRAFGEN_LIST_FRAMES = 4096
 TRAFGEN_LIST_BYTES = 16 * 2**20
@@ -24,7 +25,7 @@ def choose(leg: Leg, missing: dict[str, str]) -> tuple[str, list[str]]:
 
     Returns (name, reasons against the engines before it); the name is empty if none can.
     """
-    wanted = order(leg) if leg.engine == "auto" else (leg.engine,)
+    wanted = order(leg)
     reasons: list[str] = []
     for name in wanted:
         why_not = unable(name, leg) or missing.get(name, "unknown engine")
@@ -35,7 +36,11 @@ def choose(leg: Leg, missing: dict[str, str]) -> tuple[str, list[str]]:
 
 
 def order(leg: Leg) -> tuple[str, ...]:
-    """The engines that `auto` tries. tcpreplay sends a source, as ready frames, only where the scenario names it."""
+    """The engines to try. With `auto`, tcpreplay sends a source, as ready frames, only where the scenario names it."""
+    if leg.engine == ANY_FIELD_ENGINE:
+        return FIELD_ENGINES
+    if leg.engine != "auto":
+        return (leg.engine,)
     return AUTO_ORDER if leg.sequence_file is None else AUTO_ORDER[:-1]
 
 
@@ -43,19 +48,22 @@ def unable(engine: str, leg: Leg) -> str:
     """Why `engine` cannot send `leg`, whatever the node; empty when it can."""
     if leg.kind == "connections" and engine != "socket":
         return "cannot make connections"
-    if leg.sequence_file is not None and engine not in ("xdp", "tcpreplay"):
+    if leg.sequence_file is not None and engine not in (*FIELD_ENGINES, "tcpreplay"):
         return "cannot send frames with times, users and sizes of their own"
-    if engine != "xdp" and (leg.rates or leg.gap_table):
+    if engine not in FIELD_ENGINES and (leg.rates or leg.gap_table):
         return "sends at a steady rate only"
     return RULES[engine](leg)
 
 
 def check_numbers(legs: Iterable[Leg]) -> None:
-    """BadInput for a transmitter with more legs than the engine xdp takes."""
-    by_source = Counter(leg.source for leg in legs if leg.engine == "xdp" and leg.echo_of is None)
+    """BadInput for a transmitter with more legs than a field engine takes."""
+    by_source = Counter(leg.source for leg in legs if leg.engine in MADE_IN_KERNEL and leg.echo_of is None)
     for source, number in by_source.items():
         if number > MAX_LEGS:
-            problem, allowed = "too many streams and traces for xdp on one interface", f"up to {MAX_LEGS}"
+            problem, allowed = (
+                "too many streams and traces for one interface",
+                f"up to {MAX_LEGS}",
+            )
             raise BadInput(source, problem, key="streams", value=number, allowed=allowed)
 
 
@@ -103,6 +111,7 @@ def _socket(leg: Leg) -> str:
 
 RULES: dict[str, Callable[[Leg], str]] = {
     "xdp": xdp_limits.unable,
+    "tc": partial(xdp_limits.unable, engine="tc"),
     "pktgen": pktgen_limits.unable,
     "trafgen": _trafgen,
     "tcpreplay": _tcpreplay,

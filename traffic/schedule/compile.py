@@ -32,14 +32,15 @@ from pktswarm.traffic.schedule.records import (
     RANDOM,
     USER,
     WINDOW_BYTES,
+    AnySlot,
     EditRecord,
     LegRecord,
     NoiseRecord,
     PartRecord,
     RuleRecord,
-    SlotRecord,
     StepRecord,
     SumRecord,
+    slot_record,
 )
 from pktswarm.traffic.schedule.sequence import Records
 from pktswarm.traffic.schedule.trace import Passes
@@ -55,7 +56,7 @@ class CompiledLeg:
     """Indices (first slot, first record, place in the table) count from the leg's own first."""
 
     record: LegRecord
-    slots: list[SlotRecord] = field(default_factory=list)
+    slots: list[AnySlot] = field(default_factory=list)
     """One for each size: the first frame with its checksums, and a stamp without the time."""
     parts: list[list[PartRecord]] = field(default_factory=list)
     """The fragments of each slot; empty for a frame that is sent whole."""
@@ -205,7 +206,7 @@ def _noise(template: Template, start: int) -> NoiseRecord:
     return NoiseRecord(start, _words(weights(template.checksums, start, stop, start + WINDOW_BYTES)))
 
 
-def _slot(leg: Leg, template: Template, record: LegRecord, noise_start: int) -> SlotRecord:
+def _slot(leg: Leg, template: Template, record: LegRecord, noise_start: int) -> AnySlot:
     data = bytearray(template.data)
     if record.stamp:
         behind = data[record.stamp + stamp.CHECKED_BYTES :]
@@ -213,7 +214,7 @@ def _slot(leg: Leg, template: Template, record: LegRecord, noise_start: int) -> 
         data[record.stamp : record.stamp + len(first)] = first
     template.mend(data)
     stop = template.random_payload[1]
-    slot = SlotRecord(len(data), stop, -(-max(0, stop - noise_start) // WINDOW_BYTES))
+    slot = slot_record(leg.engine)(len(data), stop, -(-max(0, stop - noise_start) // WINDOW_BYTES))
     slot.bytes[: len(data)] = data
     return slot
 

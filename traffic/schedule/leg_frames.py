@@ -9,7 +9,7 @@ from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.description import Headers
 from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.frames.template import Template
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import MADE_IN_KERNEL, Leg
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.schedule import pktgen
 
@@ -49,7 +49,7 @@ def sequence_limit(leg: Leg) -> int:
     if leg.kind == "trace":
         return 0 if leg.timing.mode == "top" else leg.stamped_packets or 0
     paced = leg.rate_pps is not None or bool(leg.rates) or bool(leg.sequence_file)
-    return leg.count_packets or 0 if paced or leg.engine != "xdp" else 0
+    return leg.count_packets or 0 if paced or leg.engine not in MADE_IN_KERNEL else 0
 
 
 def has_room(leg: Leg, bytes_needed: int = stamp.PLAIN_BYTES) -> bool:
@@ -75,7 +75,7 @@ def templates_as_sent(leg: Leg) -> dict[int, Template]:
     """Size with FCS → the template of the frames as the leg's engine sends them."""
     if leg.engine == "pktgen":
         return {size: build_frame(pktgen.as_sent(leg), size) for size in pktgen.sizes_bytes(leg)}
-    if leg.engine == "xdp":
+    if leg.engine in MADE_IN_KERNEL:
         return {size: _stamped(leg, leg.frame["headers"], size) for size, _ in sizes_bytes(leg)}
     return {size: build_frame(leg.frame, size) for size, _ in sizes_bytes(leg)}
 

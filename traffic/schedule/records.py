@@ -10,6 +10,8 @@ from ctypes import c_int32, c_uint8, c_uint16, c_uint32, c_uint64
 
 MAX_LEGS, MAX_RULES, MAX_CHECKSUMS = 256, 16, 4
 SLOT_BYTES, WINDOW_BYTES, PENDING = 4096, 8, 256
+LARGE_SLOT_BYTES = 16384
+"""The slots of the engine tc, whose frames are not limited to a page."""
 CHUNK_BYTES = 1 << 20
 NEVER = 2**64 - 1
 TURN_LONG, TURN_OF_ONE, TURN_OVER = range(3)
@@ -20,6 +22,8 @@ MAX_PARTS, MAX_EDITS = 8, 8
 EDIT_PLAIN, EDIT_SUMMED, EDIT_SUM = range(3)
 LARGEST_BYTES = 3368
 """Largest live frame, without FCS, in a page of 4096 bytes; 3408 in kernels newer than 6.1."""
+LARGEST_CLONE_BYTES = 9600
+"""Largest frame of the engine tc, without FCS: MTUs up to 9,582 with a VLAN tag."""
 
 
 class SumRecord(ctypes.Structure):
@@ -38,6 +42,28 @@ class SlotRecord(ctypes.Structure):
         ("parts", c_uint16),
         ("bytes", c_uint8 * SLOT_BYTES),
     )
+
+
+class LargeSlotRecord(ctypes.Structure):
+    """SlotRecord of the engine tc."""
+
+    _fields_ = (*SlotRecord._fields_[:-1], ("bytes", c_uint8 * LARGE_SLOT_BYTES))
+
+
+AnySlot = SlotRecord | LargeSlotRecord
+
+
+def slot_record(engine: str) -> type[SlotRecord] | type[LargeSlotRecord]:
+    return LargeSlotRecord if engine == "tc" else SlotRecord
+
+
+def slot_bytes(engine: str) -> int:
+    return LARGE_SLOT_BYTES if engine == "tc" else SLOT_BYTES
+
+
+def largest_bytes(engine: str) -> int:
+    """The longest frame that the engine sends on any interface, without FCS."""
+    return LARGEST_CLONE_BYTES if engine == "tc" else LARGEST_BYTES
 
 
 class EditRecord(ctypes.Structure):
@@ -213,4 +239,5 @@ class StateRecord(ctypes.Structure):
         ("turn", c_uint32),
         ("due_ns", c_uint64 * MAX_LEGS),
         ("winner", c_uint16 * (2 * MAX_LEGS)),
+        ("dropped_in_row", c_uint64),
     )

@@ -19,7 +19,7 @@ from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.replay import timing
 from pktswarm.traffic.replay.files import in_order
 from pktswarm.traffic.replay.frames import Frames
-from pktswarm.traffic.schedule.records import CHUNK_BYTES, LARGEST_BYTES, SLOT_BYTES
+from pktswarm.traffic.schedule.records import CHUNK_BYTES, SLOT_BYTES, largest_bytes, slot_bytes
 
 Integers = NDArray[np.int64]
 RECORD = np.dtype([("due_ns", "u8"), ("place", "u4"), ("stored_bytes", "u2"), ("frame_bytes", "u2")])
@@ -48,8 +48,9 @@ class Store:
     """The frames of a file, laid out so that each begins in the first part of a chunk. They stay in the memory of the
     file until write() copies them in large pieces."""
 
-    def __init__(self, frames: Frames, placed: bool) -> None:
-        """`placed`: the result of places() is stored before each frame; there is room for it in any case."""
+    def __init__(self, frames: Frames, placed: bool, slot_bytes: int = SLOT_BYTES) -> None:
+        """`placed`: the result of places() is stored before each frame; there is room for it in any case.
+        `slot_bytes`: no frame begins so near the end of a chunk."""
         self._bytes = frames.store
         self._places = places(frames) if placed else None
         first, stop = frames.place - PLACES.itemsize, frames.place + frames.stored
@@ -59,7 +60,7 @@ class Store:
         self._pieces: list[tuple[int, int, int]] = []
         row = self.size_bytes = 0
         while row < len(first):
-            last = int(np.searchsorted(frames.place, first[row] + CHUNK_BYTES - SLOT_BYTES, side="right"))
+            last = int(np.searchsorted(frames.place, first[row] + CHUNK_BYTES - slot_bytes, side="right"))
             self.place[row:last] = frames.place[row:last] - first[row] + self.size_bytes
             self._pieces.append((self.size_bytes, int(first[row]), int(stop[last - 1])))
             row, self.size_bytes = last, self.size_bytes + CHUNK_BYTES
@@ -106,21 +107,23 @@ class Traces:
     def _store(self, leg: Leg) -> tuple[Frames, Store]:
         frames = self._read(leg)
         check_lengths(leg, frames)
-        store = Store(frames, leg.trace_file in self._placed)
+        store = Store(frames, leg.trace_file in self._placed, slot_bytes(leg.engine))
         total = store.size_bytes + sum(one.size_bytes for _, one in self._stored.values())
         if total > MOST_BYTES:
-            problem, allowed = "the traces of one interface are too large for xdp", f"up to {MOST_BYTES}"
+            problem, allowed = "the traces of one interface are too large for the kernel program", f"up to {MOST_BYTES}"
             raise BadInput(leg.stream, problem, key="bytes", value=total, allowed=allowed)
         return frames, store
 
 
 def check_lengths(leg: Leg, frames: Frames) -> None:
-    """BadInput for a frame longer than XDP can send."""
-    long = np.flatnonzero(frames.length > LARGEST_BYTES)
+    """BadInput for a frame longer than the engine can send."""
+    most = largest_bytes(leg.engine)
+    long = np.flatnonzero(frames.length > most)
     if len(long):
         first = int(long[0])
-        problem = f"packet {frames.number[first]} is too long for XDP live frames"
-        allowed, value = f"up to {LARGEST_BYTES} bytes", f"{frames.length[first]} bytes"
+        of = "clones of an skb" if leg.engine == "tc" else "XDP live frames"
+        problem = f"packet {frames.number[first]} is too long for {of}"
+        allowed, value = f"up to {most} bytes", f"{frames.length[first]} bytes"
         raise BadInput(leg.stream, problem, value=value, allowed=allowed)
 
 

@@ -1,4 +1,4 @@
-"""Limits of the engine xdp: why it cannot send a leg."""
+"""Limits of the field engines, xdp and tc: why they cannot send a leg."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pktswarm.traffic.frames.values import MOST_VALUES, number_of_places
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.schedule import leg_frames, pace, sequence_check
-from pktswarm.traffic.schedule.records import LARGEST_BYTES, MAX_CHECKSUMS, MAX_RULES, WINDOW_BYTES
+from pktswarm.traffic.schedule.records import MAX_CHECKSUMS, MAX_RULES, WINDOW_BYTES, largest_bytes
 
 MOST_CORES = 64
 MOST_BURST = 65536
@@ -22,9 +22,11 @@ BATCH_SIZES = (1, 4, 8, 16, 32, 64, 128, 256)
 """Frames that the kernel makes per call: FRAMES_A_READING in kernel/send.bpf.c divides all but 1."""
 
 
-def unable(leg: Leg) -> str:
-    """Why xdp cannot send this leg; empty when it can."""
-    known = TRACE_OPTIONS if leg.kind == "trace" else STREAM_OPTIONS
+def unable(leg: Leg, engine: str = "xdp") -> str:
+    """Why the engine cannot send this leg; empty when it can."""
+    known: tuple[str, ...] = TRACE_OPTIONS if leg.kind == "trace" else STREAM_OPTIONS
+    if engine == "tc":  # it gives each frame to the kernel by itself
+        known = tuple(name for name in known if name != "batch")
     if unknown := [name for name in leg.options if name not in known]:
         return f"unknown option {unknown[0]!r} for a {leg.kind} (allowed: {', '.join(known)})"
     if leg.options.get("wait", "asleep") not in ("asleep", "awake"):
@@ -39,7 +41,7 @@ def unable(leg: Leg) -> str:
         return problem
     if leg.kind == "trace":
         return ""
-    return _unable_options(leg) or _unable_frame(leg)
+    return _unable_options(leg) or _unable_frame(leg, engine)
 
 
 def _unable_options(leg: Leg) -> str:
@@ -56,10 +58,10 @@ def _unable_sizes(leg: Leg) -> str:
     return f"the sum of the size weights is {total}: the maximum is {MOST_VALUES}" if total > MOST_VALUES else ""
 
 
-def _unable_frame(leg: Leg) -> str:
+def _unable_frame(leg: Leg, engine: str) -> str:
     sizes = [size for size, _ in leg_frames.sizes_bytes(leg)]
-    if max(sizes) - FCS_BYTES > LARGEST_BYTES:
-        return f"frames of {max(sizes)} bytes: the maximum is {LARGEST_BYTES + FCS_BYTES} bytes"
+    if max(sizes) - FCS_BYTES > largest_bytes(engine):
+        return f"frames of {max(sizes)} bytes: the maximum is {largest_bytes(engine) + FCS_BYTES} bytes"
     if leg.options.get("stamp") and not leg_frames.has_room(leg):
         least = stamp.least_size_bytes(leg.frame["headers"])
         return f"a stamp needs {stamp.PLAIN_BYTES} bytes of free payload, in a frame of at least {least} bytes"

@@ -1,0 +1,38 @@
+"""The two ways out of the kernel for which kernel/send.bpf.c is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pktswarm.nodes import availability
+from pktswarm.traffic.errors import EngineError
+
+LOOP_KERNEL = (5, 17)
+"""The first with bpf_loop(), which draws random payload."""
+MOST_FIRST_BYTES = 1514
+"""The skb has a page when it is made; the program enlarges it for longer frames."""
+
+
+@dataclass(frozen=True)
+class WayOut:
+    """`name`: of the engine. `live`: XDP live frames, in batches; otherwise clones of an skb, one by one. `plain`: the
+    program for kernels without bpf_loop(); None: it needs a newer kernel in any case."""
+
+    name: str
+    program: Path
+    plain: Path | None
+    live: bool
+
+    def program_for(self, release: tuple[int, int], noisy: bool) -> Path:
+        """`noisy`: frames have random payload."""
+        if self.plain is None or release >= LOOP_KERNEL:
+            return self.program
+        if noisy:
+            problem = f"random payload needs Linux 5.17, this is {release[0]}.{release[1]} (allowed: fill or hex)"
+            raise EngineError(self.name, problem)
+        return self.plain
+
+
+LIVE_FRAMES = WayOut("xdp", availability.SENDER, plain=None, live=True)
+CLONES = WayOut("tc", availability.CLONER, plain=availability.PLAIN_CLONER, live=False)
