@@ -522,13 +522,13 @@ def test_packets_of_which_the_kernel_refuses_a_fragment_are_not_sent(wire: Wire,
 
 @pytest.mark.alone
 def test_late_packets_are_skipped_whole(wire: Wire, tmp_path: Path) -> None:
-    leg = replace(a_leg("tunnel", "inner", 3372, count_packets=20_000, options={"late": "skip"}), rate_pps=4e6)
+    leg = replace(a_leg("tunnel", "inner", 3372, count_packets=200_000, options={"late": "skip"}), rate_pps=4e6)
     with Node(wire, None, [patient(leg)]) as node:
         (count,) = send(wire, tmp_path, [leg])
         assert wire.settled(count["sent_frames"])
         tallies, _, (received,) = node.stop()
     assert count["skipped_packets"] > 0
-    assert count["sent_packets"] + count["failed_packets"] + count["skipped_packets"] == 20_000
+    assert count["sent_packets"] + count["failed_packets"] + count["skipped_packets"] == 200_000
     assert tallies["3"]["distinct"] == count["sent_packets"]
     # Of one that failed, two of its three fragments may have gone.
     assert received["received_frames"] == count["sent_frames"]
