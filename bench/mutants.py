@@ -50,13 +50,16 @@ UNIT_LEDGER = [
     f"tests/unit/test_{name}.py"
     for name in ("ledger", "connections", "echo", "clock_faults", "misdelivered", "live", "upf_handover", "run")
 ]
+SENDING = sorted(str(path) for path in Path("tests/lab").glob("test_xdp_sender_*.py"))
 TARGETS: dict[str, list[str]] = {
     "kernel/count.bpf.c": COUNTING,
     "kernel/count_frame.h": COUNTING,
     "kernel/count_parse.h": COUNTING,
     "kernel/count_fragments.h": ["tests/lab/test_fragments.py"],
     "kernel/pktswarm.h": [*COUNTING, "tests/lab/test_xdp_sender_frames.py", "tests/lab/test_xdp_sender_sequences.py"],
-    "kernel/send.bpf.c": sorted(str(path) for path in Path("tests/lab").glob("test_xdp_sender_*.py")),
+    "kernel/send.bpf.c": SENDING,
+    "kernel/answers_of_xdp.h": SENDING,
+    "kernel/answers_of_tc.h": ["tests/lab/test_tc_sender.py"],
     "kernel/echo.bpf.c": ["tests/lab/test_echo.py"],
     "traffic/counting/tally.py": ["tests/unit/test_tally.py", "tests/unit/test_ledger.py", "tests/unit/test_echo.py"],
     "traffic/counting/match.py": UNIT_MATCH,

@@ -14,13 +14,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench import report
-from bench.engines import guest, peers
+from bench.engines import by_clones, guest, peers
 from bench.engines.rates import say
 from bench.engines.rows import ROWS, Bench
 from bench.engines.wire import Wire, versions
 from pktswarm.traffic.errors import PktswarmError
 
-ALL = {**ROWS, guest.ROW: guest.pktgen}
+ALL = {**ROWS, by_clones.ROW: by_clones.rows, guest.ROW: guest.pktgen}
 LEAST_ROUNDS = 5
 
 

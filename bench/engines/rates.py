@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.engines import bare, ours, peers
-from bench.engines.wire import BenchError, Wire, Worker, sink
+from bench.engines.wire import BenchError, Channel, Wire, Worker, sink
 from pktswarm.nodes.senders.xdp import XdpSender
 from pktswarm.traffic.leg import Leg
 
@@ -60,10 +60,10 @@ def of_ours(wires: Sequence[Wire], leg: Leg, spool: Path, seconds: float, receiv
         return rate
 
 
-def of_sender(wire: Wire, body: Callable[..., None], seconds: float) -> float:
-    """A worker that sends, to a far end that only counts."""
+def of_sender(wire: Wire, body: Callable[..., None], seconds: float, end: Callable[[Channel], None] = sink) -> float:
+    """A worker that sends, to a far end that only counts; `end`: another one."""
     before = wire.received()
-    with Worker("the sink", wire.far, sink) as far:
+    with Worker("the far end", wire.far, end) as far:
         far.hear()
         with Worker("the sender", wire.near, body) as sender:
             sender.hear()

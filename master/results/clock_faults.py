@@ -1,7 +1,7 @@
 """Clocks that were set or drifted too fast during a run: the figures that depend on them, and the notes about them.
 
-Stamps of the engine xdp use CLOCK_MONOTONIC, which cannot be set; between two nodes they need consistent readings. With
-`clock: ptp` they use CLOCK_TAI, which moves with UTC. UTC is used for pktgen's times, those of captures and of the
+Stamps of the field engines use CLOCK_MONOTONIC, which cannot be set; between two nodes they need consistent readings.
+With `clock: ptp` they use CLOCK_TAI, which moves with UTC. UTC is used for pktgen's times, those of captures and of the
 kernel's UDP sockets, and the seconds that trafgen and tcpreplay report.
 """
 

@@ -125,16 +125,29 @@ def test_a_trace_with_frames_of_9000_bytes(wire: Wire, tmp_path: Path) -> None:
     assert arrived == [packet.data for packet in packets]
 
 
+def shape(wire: Wire, rate: str, limit_bytes: int = 10_000) -> None:
+    words = f"tc qdisc add dev tx0 root tbf rate {rate} burst 2000 limit {limit_bytes}"
+    ip("netns", "exec", wire.sender, *words.split())
+
+
 def test_frames_that_a_qdisc_drops_are_not_sent(wire: Wire, tmp_path: Path) -> None:
     """A queue of 20 frames, 2,000 frames/s: the interface counts later what it has taken, and nothing else."""
-    shape = "tc qdisc add dev tx0 root tbf rate 8mbit burst 2000 limit 10000".split()
-    ip("netns", "exec", wire.sender, *shape)
+    shape(wire, "8mbit")
     leg = by_tc("udp4 varying", count_packets=5000, rate_pps=50_000.0, size_bytes=504, users=USERS)
     [count], arrived = send_and_listen(wire, tmp_path, [leg], engine="tc")
     assert count["failed_packets"] > 1000 and count["sent_packets"] + count["failed_packets"] == 5000
     assert "that the interface's ring or qdisc did not take" in count["note"]
     assert wire.counter("tx") == wire.counter("rx") == len(arrived) == count["sent_packets"]
     assert count["users"] == by_user(arrived)
+
+
+def test_a_leg_without_a_rate_makes_up_for_those_that_a_qdisc_drops(wire: Wire, tmp_path: Path) -> None:
+    shape(wire, "40mbit")
+    legs = [by_tc("udp4 varying", number=n, count_packets=1000, size_bytes=504, users=USERS) for n in (0, 1)]
+    counts, arrived = send_and_listen(wire, tmp_path, legs, engine="tc")
+    assert [one["sent_packets"] for one in counts] == [1000, 1000] and all(one["failed_packets"] for one in counts)
+    assert wire.counter("tx") == len(arrived) == 2000
+    assert [sum(users) for users in zip(*(one["users"] for one in counts), strict=True)] == by_user(arrived)
 
 
 @pytest.mark.parametrize("rate", [None, 10_000.0])
@@ -183,7 +196,7 @@ def test_the_probe_sends_a_frame_to_see(wire: Wire) -> None:
     ip("-n", wire.receiver, "link", "set", "rx0", "down")
     assert probed(wire, "tx0") == "tx0 is not there, or has no carrier"
     ip("-n", wire.receiver, "link", "set", "rx0", "up")
-    ip("netns", "exec", wire.sender, *"tc qdisc add dev tx0 root tbf rate 8mbit burst 2000 limit 10".split())
+    shape(wire, "8mbit", limit_bytes=10)
     assert probed(wire, "tx0") == "tx0: its ring or its qdisc dropped the frame"
 
 

@@ -88,13 +88,13 @@ def test_frames_are_counted_by_user(wire: Wire, tmp_path: Path, engine: str) -> 
 
 
 @pytest.mark.kernel
-def test_frames_by_user_less_those_that_a_full_ring_drops(wire: Wire, tmp_path: Path, engine: str) -> None:
+def test_frames_by_user_less_those_that_a_full_ring_drops(wire: Wire, tmp_path: Path) -> None:
     wire.receive_in_threads()
     legs = [
         a_leg("udp4 varying", 0, count_packets=40_000, rate_pps=5e6, users=USERS, options={"burst": 512}),
         a_leg("udp4 varying", 1, count_packets=5_000, size_bytes=1000, users=replace(USERS, count=6)),
     ]
-    counts, arrived = send_and_listen(wire, tmp_path, legs, engine=engine)
+    counts, arrived = send_and_listen(wire, tmp_path, legs)
     assert counts[0]["failed_packets"] > 0
     assert [sum(count["users"]) for count in counts] == [count["sent_packets"] for count in counts]
     assert sum(count["sent_packets"] for count in counts) == len(arrived)
@@ -110,11 +110,11 @@ def test_frames_by_user_less_those_that_the_kernel_refuses(wire: Wire, tmp_path:
     assert count["users"] == by_user(arrived)
 
 
-def test_frames_that_a_full_ring_drops_are_made_up_for(wire: Wire, tmp_path: Path, engine: str) -> None:
+def test_frames_that_a_full_ring_drops_are_made_up_for(wire: Wire, tmp_path: Path) -> None:
     """The receiving end works in a thread of its own, which cannot keep up: its ring overflows."""
     wire.receive_in_threads()
     legs = [a_leg(number=0, count_packets=150_000), a_leg(number=1, count_packets=50_000, size_bytes=1000)]
-    counts = send(wire, tmp_path, legs, engine=engine)
+    counts = send(wire, tmp_path, legs)
     assert [count["sent_packets"] for count in counts] == [150_000, 50_000]
     assert [count["sent_bytes"] for count in counts] == [150_000 * 96, 50_000 * 996]
     assert all(count["failed_packets"] > 0 for count in counts)
