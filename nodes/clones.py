@@ -12,6 +12,8 @@ from pktswarm.nodes import libbpf
 from pktswarm.nodes.announce import announcement
 from pktswarm.nodes.interface import Interface
 
+TRIES = 1
+"""The kernel returns whether it took the frame, so one is enough."""
 DROPPED = {1: "its ring or its qdisc dropped the frame", 2: "its qdisc dropped a frame"}
 """NET_XMIT_DROP and NET_XMIT_CN of linux/netdevice.h."""
 

@@ -1,0 +1,37 @@
+"""Whether a node can send with the engine tc."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from pktswarm.nodes import availability, clones, engines, libbpf
+from pktswarm.nodes.interface import Interface
+
+
+def test_the_kernel_s_result_is_told_in_words() -> None:
+    assert clones.why_not(1) == "its ring or its qdisc dropped the frame"
+    assert clones.why_not(2) == "its qdisc dropped a frame"
+    assert clones.why_not(2**32 - errno.ENETDOWN) == "the kernel refuses clones: Network is down"
+
+
+def test_no_interface_is_no_program() -> None:
+    assert clones.trouble(Interface("none0")) == "none0 is not there, or has no carrier"
+
+
+def test_an_old_kernel_and_a_missing_object_are_reasons(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(libbpf, "missing", lambda: "")
+    monkeypatch.setattr(libbpf, "kernel", lambda: (5, 10))
+    assert availability.tc_sender() == ""
+    assert availability.xdp_sender() == "Linux 5.10 has no XDP live frames (5.18 has)"
+    monkeypatch.setattr(libbpf, "kernel", lambda: (5, 9))
+    assert availability.tc_sender() == "it needs Linux 5.10, this is 5.9"
+    monkeypatch.setattr(libbpf, "kernel", lambda: (6, 1))
+    monkeypatch.setattr(availability, "CLONER", tmp_path / "send_tc.o")
+    assert availability.tc_sender() == "nodes/bpf/send_tc.o is not there (kernel/build.sh compiles it)"
+
+
+def test_both_field_engines_are_tried_on_an_interface() -> None:
+    assert [name for name, known in engines.SENDERS.items() if known.unfit] == ["xdp", "tc"]
