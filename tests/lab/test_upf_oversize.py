@@ -27,10 +27,13 @@ def total(told: dict[str, Any], stream: str, name: str) -> int:
     return sum(row[name] for row in rows_of(told, stream))
 
 
-def test_fragments_of_the_tunnel_are_whole_packets_behind_the_upf(cluster: UpfCluster) -> None:
+@pytest.mark.parametrize(("engine", "sends"), [("auto", "xdp"), ("tc", "tc")])
+def test_fragments_of_the_tunnel_are_whole_packets_behind_the_upf(cluster: UpfCluster, engine: str, sends: str) -> None:
     before = cluster.totals()
-    status, told, said = run(cluster, {"direction": "up", "size_bytes": 1540, "oversize": "outer"})
+    stream = {"direction": "up", "size_bytes": 1540, "oversize": "outer", "engine": engine}
+    status, told, said = run(cluster, stream)
     assert (status, told["reason"]) == (0, "as expected"), said
+    assert {row["engine"] for row in rows_of(told, "s0")} == {sends}
     now = cluster.totals()
     # The UPF's host put two fragments together for each packet.
     assert now["fragment"] - before["fragment"] == 400
