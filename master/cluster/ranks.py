@@ -17,6 +17,10 @@ class Rank:
     host: Host
     role: Role
 
+    @property
+    def place(self) -> tuple[str, Role]:
+        return self.host.name, self.role
+
 
 def ranks(inventory: Inventory, legs: tuple[Leg, ...]) -> list[Rank]:
     """One rank for each (host, role) that has work, transmitters first; rank 0 is the master's and not among them."""

@@ -154,7 +154,7 @@ class Lease:
 def _numbered(wanted: list[Rank], places: Sequence[events.Place]) -> list[Rank]:
     """Empty where a wanted rank is not among them."""
     numbers = {(place.host, place.role): number for number, place in enumerate(places, start=1)}
-    found = [numbers.get((rank.host.name, rank.role)) for rank in wanted]
+    found = [numbers.get(rank.place) for rank in wanted]
     return [replace(rank, number=number) for rank, number in zip(wanted, found, strict=True) if number is not None]
 
 

@@ -344,7 +344,7 @@ class Run:
         if plans.limits_of(self.plan, self.scenario, self.capacity) == list(self.plan.limits):
             return
         self.plan = self._planned()
-        if ranks(self.inventory, self.plan.legs) != self._wanted:
+        if [rank.place for rank in ranks(self.inventory, self.plan.legs)] != [rank.place for rank in self.ranks]:
             problem = f"{'; '.join(self._not_used)}: without it other nodes would have to send"
             raise BadInput(self.capacity.path, problem, allowed=f"{capacity.AGAIN} {self.inventory_path}")
 

@@ -100,6 +100,8 @@ def test_an_engine_whose_guard_is_gone_is_found_even_where_its_folder_went(tmp_p
     spool.mkdir()
     engine = subprocess.Popen(["sleep", "60"], cwd=spool)
     try:
+        while not Path(f"/proc/{engine.pid}/cmdline").read_bytes():  # the kernel is still about to start it
+            assert engine.poll() is None
         handle = stale_spools.lock(spool)
         assert stale_spools.report(tmp_path, tmp_path / "own", "nothing0", None).processes == []
         os.close(handle)
