@@ -141,8 +141,20 @@ def received_frames(node: NodeState) -> int | None:
 
 
 def dropped_packets(node: NodeState) -> int | None:
-    """Frames that the receiving engines failed to take."""
-    return sum(count.dropped_packets for count in node.received) if node.received else None
+    """Frames that the receiving engines failed to take.
+
+    A capture that has all frames of a leg missed none of them: what it had not read at its end is of others, such as a
+    router's solicitations.
+    """
+    if not node.received:
+        return None
+    first = {count.leg: count for count in first_engine(node.received)}
+    short = [one for one in node.received if one is first[one.leg] or not _has_all(one, first[one.leg])]
+    return sum(count.dropped_packets for count in short)
+
+
+def _has_all(capture: ReceiveCount, counted: ReceiveCount) -> bool:
+    return capture.received_packets == counted.received_packets
 
 
 def failed_packets(node: NodeState) -> int | None:

@@ -6,16 +6,25 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pktswarm.lab import api
-from running import wait_until_sent
+from running import lie_down, stand, wait_until_sent
 from upf_cluster import UpfCluster, ended
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_standing_ranks(cluster: UpfCluster) -> Iterator[None]:
+    """A probe starts processes of its own on the nodes."""
+    lie_down(cluster.hosts)
+    yield
+    stand(cluster)
 
 
 def run_probe(cluster: UpfCluster, folder: Path, *options: str) -> tuple[int, dict[str, Any]]:

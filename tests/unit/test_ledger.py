@@ -676,6 +676,13 @@ def test_what_any_engine_of_a_node_missed_is_told() -> None:
     assert made.node_rows()[1]["missed_packets"] == 3
 
 
+def test_frames_that_a_complete_capture_had_not_read_are_those_of_others() -> None:
+    made = ledger(received=None)
+    counts = [xdp_count(), asdict(ReceiveCount(0, "netsniff-ng", 100, 1, dropped_packets=256))]
+    made.take(as_event({"event": "counts", "rank": 2, "counts": counts, "interface": COUNTERS, "captures": []}))
+    assert made.node_rows()[1]["missed_packets"] == 0
+
+
 def captured(made: Ledger, received: int) -> tuple[Row, list[Any]]:
     """With what a capture at the receiver has: one flow, each packet 1,000 ns after it was due."""
     change_clock(made, 1, "start", at_ns=START_NS)
