@@ -26,23 +26,25 @@ def sending(frame: bytes, core: int) -> Callable[[Channel], None]:
             program.load()
             index = socket.if_nametoindex(NEAR)
             program.map("egress").update(bytes(4), index.to_bytes(4, sys.byteorder))
-            channel.tell("ready")
-            channel.hear()
-            child = os.fork()
-            if not child:
-                _send(program.program_fd("redirect"), frame)
-            try:
-                channel.hear()
-            finally:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
+            redirect = program.program_fd("redirect")
+            make_long_call(channel, lambda: libbpf.run_live(redirect, frame, MOST_REPEATS, LARGEST_BATCH))
 
     return body
 
 
-def _send(program: int, frame: bytes) -> None:
+def make_long_call(channel: Channel, call: Callable[[], object]) -> None:
+    """Makes a call in a child from "go" on, and kills it at the next word."""
+    channel.tell("ready")
+    channel.hear()
+    child = os.fork()
+    if not child:
+        try:
+            namespaces.die_with_parent()
+            call()
+        finally:
+            os._exit(0)
     try:
-        namespaces.die_with_parent()
-        libbpf.run_live(program, frame, MOST_REPEATS, LARGEST_BATCH)
+        channel.hear()
     finally:
-        os._exit(0)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bench import report
 from bench.engines import ours, peers, rates, traces
+from bench.engines.bare import make_long_call
 from bench.engines.rows import Bench, against, against_peers
 from bench.engines.wire import NEAR, Channel
-from pktswarm.lab import namespaces
 from pktswarm.nodes import clones, libbpf
 from pktswarm.nodes.senders.tc import TcSender
 from pktswarm.traffic.capture.files import Packet
@@ -69,24 +68,11 @@ def sending(bench: Bench, leg: Leg) -> Callable[[Channel], None]:
 
 
 def bare_clones(frame: bytes) -> Callable[[Channel], None]:
-    """A worker's body: a child of it sends from "go" until it is told to stop."""
+    """A worker's body: a child of it sends from "go" to "stop"."""
 
     def body(channel: Channel) -> None:
         os.sched_setaffinity(0, {peers.SENDING_CORE})
         program = libbpf.load_program("bare", clones.clone_to(socket.if_nametoindex(NEAR)), "tc")
-        channel.tell("ready")
-        channel.hear()
-        child = os.fork()
-        if not child:
-            try:
-                namespaces.die_with_parent()
-                libbpf.run_clones(program, frame, MOST_REPEATS)
-            finally:
-                os._exit(0)
-        try:
-            channel.hear()
-        finally:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+        make_long_call(channel, lambda: libbpf.run_clones(program, frame, MOST_REPEATS))
 
     return body

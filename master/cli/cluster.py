@@ -14,6 +14,7 @@ import typer
 from pktswarm.master.cli.options import DEFAULT_HOSTS, Hosts, Json, Patience, enter_lab, examples
 from pktswarm.master.cli.quantity import time_option
 from pktswarm.traffic.errors import EXIT_NOT_AS_EXPECTED, PktswarmError
+from pktswarm.traffic.protocol.codec import to_object
 
 if TYPE_CHECKING:
     from pktswarm.master.run.cluster_lease import Daemon
@@ -47,7 +48,7 @@ def up(
     run, search, rfc2544, y1564, calibrate and table use a cluster that is up by themselves. The nodes stay in use by
     this user, and are restored after each run as always.
 
-    Exit status: 0 the cluster is up; 2 bad input or a host that cannot be reached.
+    Exit status: 0 the cluster is up; 2 bad input or a host that cannot be reached; 3 a node is in use.
     """
     from pktswarm.master.cluster import inventory as inventories
     from pktswarm.master.run.cluster_lease import Daemon, Lease
@@ -82,7 +83,7 @@ def status(hosts: Hosts = DEFAULT_HOSTS, as_json: Json = False) -> None:
     enter_lab(hosts)
     shown = _shown(hosts)
     if as_json:
-        print(json.dumps({"hosts_file": str(hosts), "state": "down"} if shown is None else _document(shown)))
+        print(json.dumps({"hosts_file": str(hosts), "state": "down"} if shown is None else to_object(shown)))
     else:
         print(f"the cluster of {hosts} is not up" if shown is None else _text(hosts, shown))
     raise typer.Exit(EXIT_NOT_AS_EXPECTED if shown is None else 0)
@@ -163,12 +164,6 @@ def _end(hosts: Path, now: bool = True) -> bool:
     if isinstance(answer, Refused):
         raise PktswarmError(f"{hosts}: {answer.problem}; --now stops it")
     return True
-
-
-def _document(shown: Shown) -> dict[str, object]:
-    from pktswarm.traffic.protocol.codec import to_object
-
-    return to_object(shown)
 
 
 def _text(hosts: Path, shown: Shown) -> str:

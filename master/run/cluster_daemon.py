@@ -248,27 +248,31 @@ class Daemon:
             return
         client = self.queue.popleft()
         assert client.take is not None
-        notes = self._notes_on_inventory(client.take)
-        if self.standing is None:
-            client.send(events.Starting())
-            notes += [f"the cluster's ranks were started anew: {self.trouble}"] if self.trouble else []
-            try:
+        try:
+            notes = self._follow_inventory(client.take)
+            if self.standing is None:
+                client.send(events.Starting())
+                notes += [f"the cluster's ranks were started anew: {self.trouble}"] if self.trouble else []
                 self.standing = self._launch()
-            except PktswarmError as error:
-                self.trouble = str(error)
-                client.send(events.Refused(f"the cluster's ranks do not start: {error}"))
-                return
-            self.trouble, notes = "", [*notes, *self.standing.mended]
+                self.trouble, notes = "", [*notes, *self.standing.mended]
+        except PktswarmError as error:
+            self.trouble = str(error)
+            client.send(events.Refused(f"the cluster's ranks do not start: {error}", error.exit_status))
+            return
         self.holder, client.since = client, _now()
         self.uses += 1
         client.send(events.Granted(self.standing.name, self._places(), notes))
 
-    def _notes_on_inventory(self, take: Take) -> list[str]:
-        """Takes the inventory anew if the client has read another one. Ranks of other hosts are of no use."""
+    def _follow_inventory(self, take: Take) -> list[str]:
+        """Reads the inventory anew if the client has read another one, and ends the ranks of the former. Returns notes.
+
+        Raises PktswarmError if the client's is yet another one: a host of the same name can be another machine there.
+        """
         if take.inventory == digest(self.inventory):
             return []
-        with contextlib.suppress(PktswarmError, OSError):
-            self.inventory = inventories.load(self.path)
+        self.inventory = inventories.load(self.path)
+        if take.inventory != digest(self.inventory):
+            raise PktswarmError(f"{self.path} has changed since it was read")
         if self.standing is None:
             return []
         self._end_ranks()

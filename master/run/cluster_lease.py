@@ -16,7 +16,7 @@ from pktswarm.master.cluster.inventory import Host, Inventory
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.run.cluster_socket import digest, name_of
 from pktswarm.master.run.launch import LAUNCH_TIMEOUT_S, LEAVE_TIMEOUT_S, who
-from pktswarm.traffic.errors import PktswarmError
+from pktswarm.traffic.errors import EXIT_INCOMPLETE, PktswarmError
 from pktswarm.traffic.protocol import cluster_events as events
 from pktswarm.traffic.protocol.cluster_events import ClusterEvent, decode_cluster_event
 from pktswarm.traffic.protocol.cluster_orders import ClusterOrder, Take
@@ -35,6 +35,10 @@ class Busy(PktswarmError):
 
 class OutOfOrder(PktswarmError):
     """The cluster cannot start its ranks, or does not answer."""
+
+    def __init__(self, problem: str, status: int = EXIT_INCOMPLETE) -> None:
+        super().__init__(problem)
+        self.exit_status = status
 
 
 def _quiet(event: ClusterEvent) -> None:
@@ -139,7 +143,7 @@ class Lease:
         order = Take(who(), _command(), digest(inventory), waits, self._gone)
         answer = self._daemon.ask(order, report, patience)
         if isinstance(answer, events.Refused):
-            raise (Busy if answer.busy else OutOfOrder)(answer.problem)
+            raise Busy(answer.problem) if answer.busy else OutOfOrder(answer.problem, answer.status)
         return answer if isinstance(answer, events.Granted) else None
 
     def again(self) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +185,19 @@ def assert_silence(cluster: Cluster) -> None:
         if (now := cluster.sent_packets()) == before:
             return
         assert time.monotonic() < deadline, f"they send without their master: {before}, then {now}"
+
+
+def guard_of(rank: int) -> int:
+    (guard,) = (pid for pid in pids_of("-m pktswarm.nodes --role ") if _parent(pid) == rank)
+    return guard
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + STOP_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()

@@ -7,43 +7,27 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pktswarm import lab
-from run_cluster import PKTSWARM, Cluster, pids_of, rank_of
-from running import wait_for
+from run_cluster import PKTSWARM, Cluster, guard_of, rank_of, until
+from running import cluster_of, wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
 SHORT = "streams: [{name: s, rate_pps: 500, count_packets: 100}]\nreceive: {mode: count}\n"
 EXPECT = "expect: {loss: 0, sent: intended}"
-WAIT_S = 30.0
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("cluster"), "k")
-    try:
-        yield made
-    finally:
-        lab.down(made.name, made.folder)
+cluster = cluster_of(lambda folder: Cluster(folder, "k"), stands=False)
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(cluster: Cluster) -> Iterator[None]:
     yield
     assert until(lambda: not cluster.left_behind()), cluster.left_behind()
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + WAIT_S
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
 
 
 class Repeated:
@@ -106,15 +90,6 @@ def test_what_dies_between_two_runs_costs_a_launch(cluster: Cluster, victim: str
     os.kill(pid, signal.SIGKILL)
     assert until(lambda: not Path(f"/proc/{rank}").exists()), "the others leave"
     assert counts(work.finish()) == [(100, 100)] * 2
-
-
-def guard_of(rank: int) -> int:
-    (guard,) = (pid for pid in pids_of("-m pktswarm.nodes --role ") if _parent(pid) == rank)
-    return guard
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 def test_a_command_line_that_is_killed_between_two_runs_leaves_nothing(cluster: Cluster) -> None:

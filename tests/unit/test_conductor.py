@@ -47,7 +47,7 @@ def set_deadlines(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
 
 
 def conduct(nodes: Nodes, **how: Any) -> tuple[bool, CommandLine]:
-    """Returns whether all ranks lived to the end, and what the command line was told."""
+    """Returns whether all ranks lived to the end, and the command line with its events."""
     ours, theirs = socket.socketpair()
     line = CommandLine(Lines(theirs, decode_rank0_event), nodes.roles, **how)
     line.start()

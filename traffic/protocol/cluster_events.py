@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pktswarm.traffic.errors import EXIT_INCOMPLETE
 from pktswarm.traffic.protocol.codec import Decoder, Event, message
 from pktswarm.traffic.protocol.task import Role
 
@@ -44,10 +45,11 @@ class Granted(Event):
 
 @message
 class Refused(Event):
-    """`busy`: others use the cluster."""
+    """`status`: the exit status that goes with it. `busy`: others use the cluster."""
 
     NAME = "refused"
     problem: str
+    status: int = EXIT_INCOMPLETE
     busy: bool = False
 
 

@@ -60,10 +60,7 @@ def check_numbers(legs: Iterable[Leg]) -> None:
     by_source = Counter(leg.source for leg in legs if leg.engine in MADE_IN_KERNEL and leg.echo_of is None)
     for source, number in by_source.items():
         if number > MAX_LEGS:
-            problem, allowed = (
-                "too many streams and traces for one interface",
-                f"up to {MAX_LEGS}",
-            )
+            problem, allowed = "too many streams and traces for one interface", f"up to {MAX_LEGS}"
             raise BadInput(source, problem, key="streams", value=number, allowed=allowed)
 
 
