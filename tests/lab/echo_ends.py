@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1AD, Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
+import forked
 from pktswarm.nodes import libbpf
 from pktswarm.traffic.leg import Leg
 from wire import PACKET_AUXDATA, PACKET_OUTGOING, SO_RCVBUFFORCE, SOL_PACKET, A, B, Wire, ethtool, inside, with_vlan_tag
@@ -71,7 +71,7 @@ class End:
         legs = [{**leg.to_json(), "echo_percent": percent}]
         given = json.dumps({"legs": legs, "alone": alone, "counted": counted})
         command = ["ip", "netns", "exec", wire.receiver, sys.executable, "-c", END, given]
-        self.process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT)
+        self.process = forked.popen(command, stdin=PIPE, stdout=PIPE, cwd=ROOT)
         assert self.process.stdout is not None
         self.first_words = self.process.stdout.readline().strip()
 

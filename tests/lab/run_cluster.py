@@ -12,9 +12,10 @@ from typing import Any
 
 import yaml
 
+import forked
+from forked import PKTSWARM as PKTSWARM
 from pktswarm import lab
 from pktswarm.master.results.read_document import read_run
-from running import PKTSWARM as PKTSWARM
 from running import lie_down, sent_packets, wait_for, wait_until_sent
 
 LONG = "streams: [{name: long, size_bytes: 128, rate_pps: 400, duration_s: 20}]"
@@ -67,9 +68,7 @@ class Cluster:
         if hosts not in (None, self.hosts):
             lie_down(self.hosts)
         command = [PKTSWARM, "run", scenario, "--hosts", hosts or self.hosts, "--results", self.folder / "results"]
-        return subprocess.Popen(
-            [*map(str, command), "--no-report", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        return forked.popen([*command, "--no-report", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def sent_packets(self, *nodes: str) -> list[int]:
         return [sent_packets(self.state.keeper.pids[node]) for node in nodes or TRANSMITTERS]
@@ -150,6 +149,13 @@ def offloads_on(cluster: Cluster) -> list[str]:
         check=True,
     ).stdout
     return [line for line in shown.splitlines() if line.startswith("generic-receive-offload: on")]
+
+
+def assert_nothing_left(cluster: Cluster) -> None:
+    """The lab is as it was before its first run."""
+    until(lambda: not cluster.left_behind())
+    assert cluster.left_behind() == []
+    assert offloads_on(cluster) == []
 
 
 def pids_of(words: str, inside: int | None = None) -> list[int]:

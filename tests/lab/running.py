@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any, Literal, Protocol
 
 import pytest
 
+import forked
+from forked import PKTSWARM
 from pktswarm import lab
 
 
@@ -23,18 +24,15 @@ class Named(Protocol):
     folder: Path
 
 
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
-
-
 def stand(made: Named) -> None:
     """Its ranks stay up between the runs, which saves the time of a launch for each. They end with the lab."""
     command = [PKTSWARM, "cluster", "up", "--hosts", made.folder / f"lab-{made.name}.yml"]
-    subprocess.run([*map(str, command)], check=True, capture_output=True, timeout=90)
+    forked.run(command, check=True, timeout=90)
 
 
 def lie_down(hosts: Path) -> None:
     """End ranks that stay up, before a run of another inventory wants their nodes."""
-    subprocess.run([PKTSWARM, "cluster", "down", "--hosts", hosts], check=True, capture_output=True, timeout=90)
+    forked.run([PKTSWARM, "cluster", "down", "--hosts", hosts], check=True, timeout=90)
 
 
 def cluster_of(

@@ -2,20 +2,19 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forked
+from forked import PKTSWARM
 from pktswarm import lab
 from pktswarm.master.plan import capacity
 from running import cluster_of, held_up
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
 SIZE_BYTES = 512
 
 
@@ -26,7 +25,7 @@ class Cluster:
 
     def pktswarm(self, *words: object) -> tuple[int, dict[str, Any], str]:
         command = [PKTSWARM, *words, "--hosts", self.hosts, "--results", self.folder / "results", "--json"]
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=280, check=False)
+        done = forked.run(command, timeout=280)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout), done.stderr
 

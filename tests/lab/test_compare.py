@@ -5,19 +5,19 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forked
+from forked import PKTSWARM
 from pktswarm import lab
 from running import wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
 SCENARIO = """name: again
 streams: [{name: load, size_bytes: 128, rate_pps: 2000, duration_s: 1.5}]
 receive: {mode: count, drain_s: 0.3}
@@ -41,7 +41,7 @@ def run(folder: Path, state: Any) -> dict[str, Any]:
     words = ["run", folder / "again.yaml", "--hosts", state.inventory, "--results", folder / "results"]
     options = ["--label", "firmware=2.1", "--repeat", "9", "--no-report", "--json", "--junit", folder / "all.xml"]
     command = [str(word) for word in (PKTSWARM, *words, *options)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = forked.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         wait_for(process, "run 3 of 9: as expected")
         process.send_signal(signal.SIGINT)
@@ -95,4 +95,4 @@ def test_compared_with_one_that_lost_more_it_is_worse(repeated: dict[str, Any], 
 
 def compare(one: str, other: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [PKTSWARM, "compare", one, other, "--fail-on-worse", "--json", "--results", folder / "kept"]
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=60, check=False)
+    return forked.run(command, timeout=60)

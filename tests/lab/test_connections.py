@@ -8,13 +8,14 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import forked
+from forked import PKTSWARM
 from pktswarm import lab
 from pktswarm.master.results.read_document import read_run
 from running import cluster_of, lie_down, qdisc_drops, wait_for, wait_until_sent
@@ -22,7 +23,6 @@ from running import cluster_of, lie_down, qdisc_drops, wait_for, wait_until_sent
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
 CONFIGS = Path("configs").resolve()
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
 NODES = ("tx1", "tx2", "rx1", "rx2")
 BOTTLENECK_BPS = 20_000_000
 QUEUE_BYTES = 500_000
@@ -43,9 +43,7 @@ class Cluster:
         if hosts is not None:
             lie_down(self.hosts)
         command = [PKTSWARM, "run", path, "--hosts", hosts or self.hosts, "--results", self.folder / "results"]
-        return subprocess.Popen(
-            [*map(str, command), "--json", "--no-report"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        return forked.popen([*command, "--json", "--no-report"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def run(self, text: str, status: int, hosts: Path | None = None) -> dict[str, Any]:
         process = self.start(text, hosts)
@@ -108,7 +106,7 @@ def test_connections_streams_and_a_trace_between_two_hosts_do_not_disturb_each_o
         assert (row["retransmitted_segments"] != "") == (row["protocol"] == "tcp")
     # The streams go to another address than the connections: the kernel that has these answers none of them.
     assert cluster.icmp_sent("rx1") == before
-    again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
+    again = forked.run([PKTSWARM, "recount", document["results"]])
     assert again.returncode == 0, again.stdout
 
 
@@ -242,7 +240,7 @@ def test_an_interrupted_table_keeps_its_points_and_goes_on(cluster: Cluster) -> 
 
     def until(words: str) -> list[str]:
         """Its progress up to these words; then Ctrl-C."""
-        process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = forked.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert process.stderr is not None
         lines = []
         for line in process.stderr:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,14 +14,15 @@ from typing import Any
 import pytest
 import yaml
 
+import forked
 from failures import inside, wait_until
+from forked import PKTSWARM
 from pktswarm import lab
 from run_cluster import network_of, pids_of
 from running import cluster_of, wait_for, wait_until_sent
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
 STREAM = "name: test\nstreams: [{{name: s, size_bytes: 128, rate_pps: 400, duration_s: {seconds}}}]\n"
 
 
@@ -36,7 +36,7 @@ class Cluster:
 
     def doctor(self, hosts: Path | None = None, *options: str) -> tuple[int, dict[str, Any]]:
         command: list[str | Path] = [PKTSWARM, "doctor", "--json", "--hosts", hosts or self.hosts, *options]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = forked.run(command, timeout=60)
         return done.returncode, dict(json.loads(done.stdout))
 
     def start(self, seconds: float, *options: str) -> subprocess.Popen[str]:
@@ -44,7 +44,7 @@ class Cluster:
         scenario.write_text(STREAM.format(seconds=seconds))
         command = [PKTSWARM, "run", scenario, "--hosts", self.hosts, "--results", self.folder / "results"]
         words = [*map(str, command), "--no-report", "--json", *options]
-        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return forked.popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def results(self) -> set[Path]:
         return set((self.folder / "results").glob("*"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,11 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
+import forked
+from forked import PKTSWARM
 from pktswarm import lab
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
 SINK = """
 import os, socket, time
 sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -63,7 +63,7 @@ class Cluster:
     def run(self, port: int = 2152, hosts: Path | None = None, *options: str) -> tuple[int, str]:
         command = [PKTSWARM, "run", self.scenario(port), "--hosts", hosts or self.state.inventory, "--no-report"]
         command += ["--results", self.folder / "results", *options]
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120, check=False)
+        done = forked.run(command, timeout=120)
         assert done.stdout, done.stderr
         return done.returncode, done.stdout
 

@@ -3,9 +3,9 @@
 After each the report's sums are what the interfaces counted. docs/failures.md tells users; each of its rows is here:
 
 a process killed before  test_failures.py::test_a_rank_killed_before_the_start_is_named_and_the_others_send
-a process killed during  test_run.py::test_a_killed_rank_costs_its_own_counts_and_nothing_else
+a process killed during  test_launched_run.py::test_a_killed_rank_costs_its_own_counts_and_nothing_else
 a process killed after   test_failures.py::test_a_rank_killed_after_the_sending_costs_its_counts_only
-a frozen node            test_run.py::test_a_frozen_rank_stops_sending_by_itself_and_the_others_finish
+a frozen node            test_launched_run.py::test_a_frozen_rank_stops_sending_by_itself_and_the_others_finish
 a guard killed           test_doctor.py::test_what_a_killed_guard_left_changed_is_found_and_mended
 a guard frozen           test_doctor.py::test_a_frozen_guard_is_ended_and_lets_go_of_the_node
 an MTU lowered           test_failures.py::test_an_mtu_that_is_lowered_in_a_run_is_told_and_not_charged_to_the_device
@@ -15,15 +15,15 @@ a control link cut       test_failures.py::test_a_cut_control_link_ends_the_send
 a traffic link down      test_failures.py::test_a_link_that_goes_down_and_comes_back_is_an_outage_in_a_run_that_goes_on
 a node dies whole        test_failures.py::test_a_node_that_dies_whole_costs_its_own_counts_and_nothing_else
 a proxy, a login killed  test_failures.py::test_a_lost_proxy_or_login_costs_no_counts
-mpiexec killed           test_run.py::test_a_killed_mpiexec_costs_no_counts
-mpiexec frozen           test_run.py::test_a_frozen_mpiexec_costs_no_counts
-rank 0 killed            test_run.py::test_a_killed_rank_0_ends_the_sending_and_leaves_a_report
-rank 0 frozen            test_run.py::test_a_frozen_rank_0_is_noticed_and_ends_the_run
-the command line frozen  test_run.py::test_a_command_line_that_stood_still_goes_on
+mpiexec killed           test_launched_run.py::test_a_killed_mpiexec_costs_no_counts
+mpiexec frozen           test_launched_run.py::test_a_frozen_mpiexec_costs_no_counts
+rank 0 killed            test_launched_run.py::test_a_killed_rank_0_ends_the_sending_and_leaves_a_report
+rank 0 frozen            test_launched_run.py::test_a_frozen_rank_0_is_noticed_and_ends_the_run
+the command line frozen  test_launched_run.py::test_a_command_line_that_stood_still_goes_on
 a damaged bit            test_damage.py::test_each_bit_damaged_at_random_is_one_altered_or_lost_packet
-the master killed        test_run.py::test_killing_the_command_line_ends_the_sending
-Ctrl-C once              test_run.py::test_ctrl_c_in_any_phase_leaves_nothing
-Ctrl-C twice             test_run.py::test_ctrl_c_twice_ends_at_once
+the master killed        test_launched_run.py::test_killing_the_command_line_ends_the_sending
+Ctrl-C once              test_launched_run.py::test_ctrl_c_in_any_phase_leaves_nothing
+Ctrl-C twice             test_launched_run.py::test_ctrl_c_twice_ends_at_once
 a full disk              test_failures.py::test_a_full_disk_costs_the_capture_and_no_count
 the master's disk full   test_failures.py::test_a_full_disk_of_the_master_ends_a_run_with_its_words
 captures that take long  test_failures.py::test_captures_that_take_long_to_come_cost_nothing
@@ -49,7 +49,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +56,7 @@ from typing import Any
 
 import pytest
 
+import forked
 from failures import (
     control_link_cut,
     disagreements,
@@ -382,5 +382,5 @@ def test_a_switch_that_floods_is_told_by_stream_and_nothing_of_it_is_received(cl
         assert "frames that arrived at eth1 belong to none of its streams" in note
         more = int(note.split()[2].replace(",", ""))
         assert 400 <= more <= 410, note  # and the announcements of the other
-    again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
+    again = forked.run([PKTSWARM, "recount", document["results"]])
     assert again.returncode == 0, again.stdout

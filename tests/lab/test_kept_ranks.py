@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from run_cluster import PKTSWARM, Cluster, guard_of, rank_of, until
 from running import cluster_of, wait_for
 
@@ -111,6 +112,6 @@ def test_a_node_that_is_held_is_refused_to_others_between_two_runs(cluster: Clus
         "--results",
         cluster.folder / "other",
     ]
-    refused = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    refused = forked.run(command)
     assert refused.returncode == 3 and "in use by" in refused.stderr, refused.stderr
     assert counts(work.finish()) == [(100, 100)] * 2

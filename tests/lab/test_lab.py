@@ -14,6 +14,7 @@ import pytest
 
 from pktswarm import lab
 from pktswarm.lab.birth import started_ticks
+from pktswarm.lab.plan import plan
 from pktswarm.nodes import stale_spools
 from pktswarm.traffic.errors import BadInput
 
@@ -181,7 +182,10 @@ def test_up_twice_is_refused(shared: Lab) -> None:
 
 
 def test_two_labs_stand_side_by_side(shared: Lab, tmp_path: Path) -> None:
-    other = Lab("beside", tmp_path)
+    # Addresses follow from the name: one lab in 255 has those of another.
+    addresses = {node.address for node in shared.state.plan.nodes}
+    names = (name for name in ("beside", "aside") if addresses.isdisjoint(node.address for node in plan(name).nodes))
+    other = Lab(next(names), tmp_path)
     try:
         assert not namespaces_of(shared) & namespaces_of(other)
         for this in (shared, other):

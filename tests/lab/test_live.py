@@ -8,7 +8,6 @@ import pty
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 import urllib.request
@@ -20,12 +19,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import forked
+from forked import PKTSWARM
 from pktswarm import lab
 from running import cluster_of, wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
 LABELS = ("scenario", "stream", "group", "node", "role")
 SCENARIO = """name: live
 samples_per_s: 10
@@ -47,11 +47,11 @@ class Cluster:
         scenario.write_text(SCENARIO.replace("SECONDS", str(seconds)))
         command = [PKTSWARM, "run", scenario, "--hosts", self.hosts, "--results", self.folder / "results", *options]
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
-        return subprocess.Popen([*map(str, command), "--no-report"], text=True, **streams)
+        return forked.popen([*command, "--no-report"], **streams)
 
     def status(self) -> tuple[int, dict[str, Any]]:
         command: list[str | Path] = [PKTSWARM, "status", self.folder / "results", "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = forked.run(command, timeout=60)
         return done.returncode, json.loads(done.stdout)
 
 

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,8 @@ from typing import Any
 
 import pytest
 
+import forked
+from forked import PKTSWARM
 from pktswarm import lab
 from pktswarm.master.results.read_document import read_run
 from pktswarm.traffic.capture.files import Packet, read_capture, write_pcap
@@ -28,7 +29,6 @@ CONFIGS = Path("configs").resolve()
 HERE = Path(__file__).resolve()
 REAL_TRACES = next((p for up in HERE.parents if (p := up / "shared" / "traces").is_dir()), HERE.parents[3] / "shared")
 REAL = sorted(path.name for path in REAL_TRACES.glob("*.pcap*")) or ["none"]
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
 
 
 class Cluster:
@@ -41,7 +41,7 @@ class Cluster:
     def run(self, scenario: Path) -> dict[str, Any]:
         command: list[str | Path] = [PKTSWARM, "run", scenario, "--hosts", self.hosts, "--json", "--no-report"]
         command += ["--results", self.folder / "results"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        done = forked.run(command, timeout=90)
         document = json.loads(done.stdout or "{}")
         words = [document.get(key) for key in ("reason", "verdicts", "doubts", "verified")]
         assert done.returncode == 0, f"{words}{done.stderr}"
@@ -65,7 +65,7 @@ def all_as_intended(document: dict[str, Any], packets: int) -> None:
         assert one["as_intended"] == one["intended"] == one["captured"]
         assert one["altered"] == one["lost"] == one["duplicated"] == one["reordered"] == 0
         assert one["error_p50_ns"] is not None
-    again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
+    again = forked.run([PKTSWARM, "recount", document["results"]])
     assert again.returncode == 0, again.stdout
 
 
@@ -169,7 +169,7 @@ def captured_at_the_switch(cluster: Cluster, file: Path) -> Iterator[None]:
 
 def verified(results: str, capture: Path) -> tuple[int, list[dict[str, Any]]]:
     command: list[str | Path] = [PKTSWARM, "verify", results, capture, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forked.run(command)
     assert done.returncode in (0, 1), done.stderr
     return done.returncode, json.loads(done.stdout)["verified"]
 
@@ -194,7 +194,7 @@ def test_a_capture_at_the_switch_is_compared_like_the_receivers(cluster: Cluster
     figures |= {"as_intended": 893, "captured": 894, "altered": 1, "lost": 2}
     assert status == 1 and figures.items() <= there.items()
     command = [PKTSWARM, "verify", document["results"], CONFIGS / "traces" / "lab.pcapng"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forked.run(command)
     assert done.returncode == 2 and "has no packet of a trace of" in done.stderr
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import forked
 from pktswarm import lab
 from pktswarm.master.results.recount import recount
 from pktswarm.master.results.trace_verify import elsewhere
@@ -303,6 +304,4 @@ class FrrRouter:
     def run(self, scenario: Path) -> subprocess.Popen[str]:
         words = [PKTSWARM, "run", scenario, "--hosts", self.state.inventory, "--json", "--no-report"]
         results = ["--results", scenario.parent / "results"]
-        return subprocess.Popen(
-            [*map(str, words), *map(str, results)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        return forked.popen([*words, *results], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

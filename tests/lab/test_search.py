@@ -5,12 +5,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forked
+from forked import PKTSWARM
 from pktswarm import lab
 from police import Police
 from running import cluster_of, held_up, wait_for
@@ -20,7 +21,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces"),
 ]
 
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
 RATE_BPS, QUEUE_BYTES, BURST_BYTES = 20_000_000, 500_000, 3036
 """With a queue of 0.2 s a sender that is held up for a moment leaves the device something to send."""
 SIZE_BYTES, FCS_BYTES = 512, 4
@@ -44,7 +44,7 @@ class Cluster:
     def start(self, *options: object) -> subprocess.Popen[str]:
         command = [PKTSWARM, "search", self.scenario, "--hosts", self.hosts, "--results", self.folder / "results"]
         words = [*map(str, command), *map(str, options), "--json"]
-        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return forked.popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def search(self, status: int, *options: object) -> dict[str, Any]:
         """Again where a busy machine held the sender up too often: the search then says so, and gives no rate."""
@@ -112,7 +112,7 @@ def test_an_interrupted_search_goes_on_from_its_last_trial(cluster: Cluster) -> 
     assert f"to continue: pktswarm search {cluster.scenario}" in err and f"--resume {folder}" in err
     kept = [trial["results"] for trial in half["trials"] if not trial["problem"]]
     assert kept
-    shown = subprocess.run([PKTSWARM, "status", folder], capture_output=True, text=True, timeout=60, check=False)
+    shown = forked.run([PKTSWARM, "status", folder])
     assert shown.returncode == 3 and "interrupted: " in shown.stdout and "to continue: pktswarm" in shown.stdout
 
     others = ("--precision", "6%", "--trials", 1, "--confirm", 0, "--label", "firmware=2.2")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import forked
+from forked import PKTSWARM
 from pktswarm import lab
 from pktswarm.master.results.read_document import read_run
 from pktswarm.traffic.protocol.task import leg_from_json
@@ -20,8 +20,6 @@ from pktswarm.traffic.schedule import pace, sequence
 from running import cluster_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
-
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
 
 
 class Cluster:
@@ -39,7 +37,7 @@ class Cluster:
     def run_file(self, path: Path, status: int = 0) -> dict[str, Any]:
         command = [PKTSWARM, "run", path, "--hosts", self.hosts, "--results", self.folder / "results", "--json"]
         command += ["--no-report"]
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=90, check=False)
+        done = forked.run(command, timeout=90)
         document = dict(json.loads(done.stdout)) if done.stdout else {}
         told = {key: document.get(key) for key in ("reason", "doubts", "totals")}
         assert done.returncode == status, (told, done.stderr)
@@ -57,7 +55,7 @@ def table(document: dict[str, Any], name: str) -> list[dict[str, str]]:
 
 
 def recounted(document: dict[str, Any]) -> None:
-    again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
+    again = forked.run([PKTSWARM, "recount", document["results"]])
     assert again.returncode == 0, again.stdout
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import forked
 from run_cluster import LONG, PKTSWARM, TRANSMITTERS, Cluster, guard_of, network_of, pids_of, rank_of, until
 from running import cluster_of, wait_for
 
@@ -27,7 +28,7 @@ class Standing(Cluster):
 
     def order(self, *words: str) -> tuple[int, str]:
         command = [PKTSWARM, "cluster", *words, "--hosts", self.hosts]
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=90, check=False)
+        done = forked.run(command, timeout=90)
         return done.returncode, done.stdout + done.stderr
 
     def up(self, *options: str) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +15,9 @@ from typing import Any
 
 import pytest
 
+import forked
 from device import NO_STREAM, Done, XdpDevice
+from forked import PKTSWARM
 from pktswarm import lab
 from pktswarm.nodes import availability
 from pktswarm.nodes.libbpf import run_once
@@ -42,7 +43,6 @@ pytestmark = [
     pytest.mark.skipif(bool(availability.xdp_receiver()), reason=availability.xdp_receiver() or "-"),
 ]
 CONFIGS = Path("configs").resolve()
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 
 
@@ -194,7 +194,7 @@ class Cluster:
         path = self.folder / "scenario.yaml"
         path.write_text(text)
         words = [PKTSWARM, command, path, "--hosts", self.hosts, *more]
-        return subprocess.run(words, capture_output=True, text=True, timeout=90, check=False)
+        return forked.run(words, timeout=90)
 
     def run(self, text: str) -> tuple[dict[str, Any], str]:
         """What it amounts to, and the words that a user reads."""
@@ -226,7 +226,7 @@ def test_a_run_with_a_stamped_trace_in_instances(cluster: Cluster, more: str) ->
     assert row["latency_p50_ns"] > row["latency_bound_ns"] == 0 and row["jitter_sd_ns"] > 0  # one kernel's clock
     assert "frames without room for a stamp: 386 sent, 386 received, 0 lost, by count" in " ".join(words.split())
     if "capture" in more:
-        again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
+        again = forked.run([PKTSWARM, "recount", document["results"]])
         assert again.returncode == 0, again.stdout
 
 

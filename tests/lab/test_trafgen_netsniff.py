@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import forked
 from pktswarm.traffic.capture.netsniff import CaptureFile
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
@@ -96,9 +97,7 @@ finally:
 def node(namespace: str, role: str, task: SendTask | ReceiveTask, spool: Path) -> subprocess.Popen[str]:
     """An engine's whole life in a process of its own inside the namespace, as in a node's guard."""
     command = [sys.executable, "-c", DRIVER, role, json.dumps(to_json(task)), str(spool)]
-    return subprocess.Popen(
-        ["ip", "netns", "exec", namespace, *command], stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT
-    )
+    return forked.popen(["ip", "netns", "exec", namespace, *command], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=ROOT)
 
 
 def a_leg(shape: str, number: int = 0, size_bytes: int = 128, count: int = 500, **more: Any) -> Leg:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections import Counter
 from typing import Any
 
 import pytest
 
+import forked
+from forked import PKTSWARM
 from running import cluster_of, wait_for
 from upf_cluster import UpfCluster, ended, rows_of, table
 
@@ -159,11 +160,9 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(
     scenario = {"name": "t", "upf": upf, "streams": [{**stream, "duration_s": 1}], "receive": {"mode": "count"}}
     config = cluster.folder / "bad.yaml"
     config.write_text(json.dumps({**scenario, **{name: one for name, one in changes.items() if name != "upf"}}))
-    command = [sys.executable, "-m", "pktswarm", "run", str(config), "--hosts", str(cluster.hosts)]
+    command = [PKTSWARM, "run", config, "--hosts", cluster.hosts]
     results = cluster.folder / "none"
-    done = subprocess.run(
-        [*command, "--results", str(results)], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = forked.run([*command, "--results", results], timeout=60)
     assert (done.returncode, done.stdout, results.exists()) == (2, "", False)
     assert words in done.stderr and len(done.stderr.splitlines()) == 1
     assert cluster.tell(status={})["sessions"] == 0

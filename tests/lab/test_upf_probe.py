@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forked
+from forked import PKTSWARM
 from pktswarm.lab import api
 from running import lie_down, stand, wait_until_sent
 from upf_cluster import UpfCluster, ended
@@ -28,10 +29,8 @@ def without_standing_ranks(cluster: UpfCluster) -> Iterator[None]:
 
 
 def run_probe(cluster: UpfCluster, folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
-    command = [sys.executable, "-m", "pktswarm", "upf", "probe", "--hosts", str(cluster.hosts), "--json"]
-    done = subprocess.run(
-        [*command, "--results", str(folder), *options], capture_output=True, text=True, timeout=120, check=False
-    )
+    command = [PKTSWARM, "upf", "probe", "--hosts", cluster.hosts, "--json"]
+    done = forked.run([*command, "--results", folder, *options], timeout=120)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 
@@ -118,10 +117,8 @@ def test_a_node_that_a_run_holds_is_not_taken(cluster: UpfCluster, tmp_path: Pat
     """Neither way: each says who has it."""
     run = cluster.start(4)
     wait_until_sent([cluster.pids["tx1"]])
-    command = [sys.executable, "-m", "pktswarm", "upf", "probe", "--hosts", str(cluster.hosts)]
-    done = subprocess.run(
-        [*command, "--results", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [PKTSWARM, "upf", "probe", "--hosts", cluster.hosts]
+    done = forked.run([*command, "--results", tmp_path], timeout=60)
     assert done.returncode in (2, 3) and done.stdout == ""
     assert "cannot bind UDP port 8805 of" in done.stderr
     status, told = ended(run)
@@ -145,7 +142,7 @@ def test_inventories_without_ends_are_refused(tmp_path: Path) -> None:
         "mac: '02:00:00:00:00:01'}}}, receive: {hosts: {r: {traffic_interface: "
         "eth1, side: n3, ipv4: 10.92.0.12, mac: '02:00:00:00:00:02'}}}}}\n"
     )
-    command = [sys.executable, "-m", "pktswarm", "upf", "probe", "--hosts", str(inventory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    command = [PKTSWARM, "upf", "probe", "--hosts", inventory]
+    done = forked.run(command, timeout=60)
     assert done.returncode == 2
     assert "no host of side n6 (allowed: a host on n3 and one on n6, or --n4-only)" in done.stderr

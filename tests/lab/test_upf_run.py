@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+import forked
+from forked import PKTSWARM
 from pktswarm.master.results.captures import captures_of
 from pktswarm.master.results.recount import recount
 from running import wait_for
@@ -222,17 +224,9 @@ def test_a_family_of_runs_is_a_table(cluster: UpfCluster) -> None:
     }
     (cluster.folder / "family.yaml").write_text(json.dumps(family))
     out = cluster.folder / "table"
-    command = [
-        sys.executable,
-        "-m",
-        "pktswarm.master.cli.app",
-        "table",
-        str(cluster.folder / "family.yaml"),
-        "--seconds",
-        "1",
-    ]
-    command += ["--hosts", str(cluster.hosts), "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    command = [PKTSWARM, "table", cluster.folder / "family.yaml", "--seconds", 1]
+    command += ["--hosts", cluster.hosts, "--out", out]
+    done = forked.run(command, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0.0000 (0.25)" in done.stdout and "in brackets: somebody" in done.stdout
     assert "2 of 2: up, 1000, 10" in done.stderr
@@ -242,7 +236,7 @@ def test_a_family_of_runs_is_a_table(cluster: UpfCluster) -> None:
         assert abs(point["measured"]["sent_mpps"] * 1e6 - rate_pps) < 0.1 * rate_pps
     kept = {path.name: path.stat().st_mtime_ns for path in out.glob("up-*.json")}
     assert set(kept) == {"up-500-10.json", "up-1000-10.json"}
-    assert subprocess.run([*command, "--json"], capture_output=True, check=False, timeout=60).returncode == 0
+    assert forked.run([*command, "--json"], timeout=60).returncode == 0
     assert {path.name: path.stat().st_mtime_ns for path in out.glob("up-*.json")} == kept, "nothing is run again"
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forked
+from forked import PKTSWARM
 from pktswarm import lab
 from running import cluster_of
 
@@ -34,18 +35,9 @@ class Cluster:
     def start(self, hold_s: float, *groups: dict[str, Any], **changes: Any) -> subprocess.Popen[str]:
         config = self.folder / "n4.yaml"
         config.write_text(json.dumps({"upf": {**SECTION, "groups": groups, **changes}}))
-        command = [
-            sys.executable,
-            "-m",
-            "pktswarm.master.cli.app",
-            "sessions",
-            str(config),
-            "--json",
-            "--hold",
-            str(hold_s),
-        ]
-        hosts = ["--hosts", str(self.folder / f"lab-{self.name}.yml"), "--results", str(self.folder / "results")]
-        return subprocess.Popen([*command, *hosts], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = [PKTSWARM, "sessions", config, "--json", "--hold", hold_s]
+        hosts = ["--hosts", self.folder / f"lab-{self.name}.yml", "--results", self.folder / "results"]
+        return forked.popen([*command, *hosts], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def sessions(self, hold_s: float, *groups: dict[str, Any], **changes: Any) -> tuple[int, dict[str, Any]]:
         with self.start(hold_s, *groups, **changes) as process:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forked
+from forked import PKTSWARM
 from pktswarm import lab
 from pktswarm.master.results.read_document import read_run
 from running import cluster_of
@@ -44,8 +45,8 @@ class Cluster(UpfCluster):
         return config
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pktswarm", *words, "--hosts", str(self.hosts)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+        command = [PKTSWARM, *words, "--hosts", self.hosts]
+        return forked.run(command, timeout=180)
 
     def run_traces(
         self, *traces: dict[str, Any], streams: tuple[dict[str, Any], ...] = ()

@@ -7,10 +7,11 @@ import itertools
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forked
+from forked import PKTSWARM
 from pktswarm import lab
 
 USERS = {"name": "users", "sessions": 100, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}, "usage": {}}
@@ -60,18 +61,9 @@ class UpfCluster:
         common = {"name": "t", "receive": {"mode": "count"}, "expect": {"loss": 0, "sent": "intended"}}
         config = self.folder / "run.yaml"
         config.write_text(json.dumps({**common, **scenario}))
-        command = [
-            sys.executable,
-            "-m",
-            "pktswarm.master.cli.app",
-            "run",
-            str(config),
-            "--json",
-            "--hosts",
-            str(self.hosts),
-        ]
-        command += ["--results", str(self.folder / "results"), "--no-report"]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = [PKTSWARM, "run", config, "--json", "--hosts", self.hosts]
+        command += ["--results", self.folder / "results", "--no-report"]
+        return forked.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def totals(self) -> dict[str, int]:
         return dict(self.tell(status={})["totals"])

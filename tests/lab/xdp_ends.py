@@ -15,6 +15,7 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any, Literal
 
+import forked
 from pktswarm.nodes.libbpf import run_once
 from pktswarm.nodes.receivers.xdp import XdpReceiver
 from pktswarm.nodes.senders.ways_out import CLONES, LIVE_FRAMES, WayOut
@@ -144,7 +145,7 @@ class Node:
         program = program or XdpReceiver.object_file
         inside = ["ip", "netns", "exec", namespace or wire.receiver]
         command = [*inside, sys.executable, "-c", RECEIVER, task, str(program)]
-        self.process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT)
+        self.process = forked.popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=ROOT)
         assert self.process.stdout is not None
         self.attached = self.process.stdout.readline().strip()
 
@@ -174,7 +175,7 @@ def start(wire: Wire, spool: Path, legs: list[Leg], limit_s: float = 120, **extr
     legs = [replace(leg, engine=str(extra.get("engine", leg.engine))) for leg in legs]
     task = json.dumps(to_json(SendTask("tx0", legs, limit_s)))
     command = [sys.executable, "-c", SENDER, task, str(spool), json.dumps(extra)]
-    return subprocess.Popen(["ip", "netns", "exec", wire.sender, *command], stdout=PIPE, text=True, cwd=ROOT)
+    return forked.popen(["ip", "netns", "exec", wire.sender, *command], stdout=PIPE, cwd=ROOT)
 
 
 def send(wire: Wire, spool: Path, legs: list[Leg], **extra: Any) -> list[dict[str, Any]]:
@@ -188,7 +189,7 @@ def send(wire: Wire, spool: Path, legs: list[Leg], **extra: Any) -> list[dict[st
 def send_raw(wire: Wire, frames: list[bytes], script: str = RAW_SENDER, argument: int = 0) -> subprocess.Popen[str]:
     """These frames, from Python."""
     command = ["ip", "netns", "exec", wire.sender, sys.executable, "-c", script, str(argument)]
-    process = subprocess.Popen(command, stdin=PIPE, stderr=PIPE, text=True)
+    process = forked.popen(command, stdin=PIPE, stderr=PIPE)
     assert process.stdin is not None
     process.stdin.write("".join(frame.hex() + "\n" for frame in frames))
     process.stdin.close()

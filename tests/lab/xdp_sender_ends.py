@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import re
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
+import forked
 from pktswarm.nodes.libbpf import run_once
 from pktswarm.nodes.senders.ways_out import LIVE_FRAMES, WayOut
 from pktswarm.traffic.capture.files import Packet, write_pcap
@@ -331,7 +331,7 @@ while True:
 
 def send_and_listen(wire: Wire, spool: Path, legs: list[Leg], **extra: Any) -> tuple[list[dict[str, Any]], list[bytes]]:
     words = ["ip", "netns", "exec", wire.receiver, sys.executable, "-c", LISTENER]
-    listener = subprocess.Popen(words, stdout=PIPE, text=True)
+    listener = forked.popen(words, stdout=PIPE)
     try:
         assert listener.stdout is not None and listener.stdout.readline() == "ready\n"
         # What it prints is read at the end; until then its socket holds what the pipe has no room for.

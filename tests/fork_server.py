@@ -1,0 +1,158 @@
+"""Starts Python programs of tests by fork, from a process that has loaded their modules: `fork_server.py SOCKET`.
+
+A request on the Unix socket is a JSON object with descriptors: standard input, output, error, and the network namespace
+of the caller. The answers are the process's number, and later its wait status. Ends when standard input does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TypedDict
+
+MODULES = (
+    "pktswarm.lab.api pktswarm.master.cli.app pktswarm.master.live.watch pktswarm.master.plan.explain "
+    "pktswarm.master.report pktswarm.master.results.recount pktswarm.master.run.run pktswarm.nodes.engines "
+    "pktswarm.nodes.receivers.xdp pktswarm.nodes.senders.xdp subprocess tempfile"
+).split()
+COVERAGE = "PKTSWARM_TESTS_COVERAGE"
+DESCRIPTORS = 4
+CLONE_NEWNET, CLONE_NEWNS, MS_REC, MS_SLAVE = 0x40000000, 0x20000, 0x4000, 0x80000
+
+
+class Request(TypedDict):
+    """`words`: those of Python behind its name, `-c CODE …`; or of the command line. `netns`: as `ip netns` names it,
+    or a path."""
+
+    command: bool
+    words: list[str]
+    netns: str
+    folder: str
+    environment: dict[str, str]
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in MODULES:
+        importlib.import_module(name)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(sys.argv[1])  # of the file system: an abstract one is in one network namespace only
+    listener.listen(16)
+    gc.collect()
+    gc.freeze()  # else the first collection of each child would copy all of it
+    request = _serve(listener)
+    if request is not None:  # in a child; its end is that of this process
+        _run(request)
+
+
+def _serve(listener: socket.socket) -> Request | None:
+    """Returns None at the end, and in each child its request."""
+    children: dict[int, tuple[int, socket.socket]] = {}
+    """By descriptor of the process."""
+    while True:
+        ready, _, _ = select.select([0, listener, *children], [], [])
+        if 0 in ready and not os.read(0, 1):
+            return None
+        for handle in children.keys() & {each for each in ready if isinstance(each, int)}:
+            pid, connection = children.pop(handle)
+            _, status = os.waitpid(pid, 0)
+            os.close(handle)
+            with contextlib.suppress(OSError):
+                connection.send(status.to_bytes(4, sys.byteorder))
+            connection.close()
+        if listener in ready:
+            connection, _ = listener.accept()
+            _, descriptors, _, _ = socket.recv_fds(connection, 1, DESCRIPTORS)
+            text = b"".join(iter(partial(connection.recv, 1 << 20), b""))
+            pid = os.fork()
+            if pid == 0:
+                _become(descriptors, [listener, connection, *(one for _, one in children.values())], [*children])
+                request: Request = json.loads(text)
+                return request
+            for descriptor in descriptors:
+                os.close(descriptor)
+            children[os.pidfd_open(pid)] = pid, connection
+            connection.send(pid.to_bytes(4, sys.byteorder))
+
+
+def _become(descriptors: list[int], sockets: list[socket.socket], handles: list[int]) -> None:
+    for one in sockets:
+        one.close()
+    for handle in handles:
+        os.close(handle)
+    _set_network(descriptors[3])
+    for number, descriptor in enumerate(descriptors[:3]):
+        os.dup2(descriptor, number)
+    for descriptor in set(descriptors) - {0, 1, 2}:
+        os.close(descriptor)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _measure() -> None:
+    """Coverage of this child, into a file of its own beside that of the tests (./bootstrap test --coverage)."""
+    import coverage
+
+    measured = coverage.Coverage(config_file=str(Path(__file__).parents[1] / "pyproject.toml"), data_suffix=True)
+    measured.start()
+    atexit.register(measured.save)
+    atexit.register(measured.stop)
+
+
+def _run(request: Request) -> None:
+    if COVERAGE in os.environ:
+        _measure()  # its files are named from this folder
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    if request["netns"]:
+        _enter(request["netns"])
+    if request["command"]:
+        from pktswarm.master.cli import app
+
+        sys.argv = ["pktswarm", *request["words"]]
+        sys.exit(app.main())  # type: ignore[func-returns-value]  # as the script that pip installs
+    code = request["words"][1]
+    sys.argv = ["-c", *request["words"][2:]]
+    sys.path[0] = ""
+    main = ModuleType("__main__")
+    sys.modules["__main__"] = main
+    exec(compile(code, "<string>", "exec"), main.__dict__)  # noqa: S102 - what `python -c` does
+
+
+def _enter(netns: str) -> None:
+    """As `ip netns exec`: /sys is that of the namespace, too."""
+    handle = os.open(netns if "/" in netns else f"/run/netns/{netns}", os.O_RDONLY)
+    _set_network(handle)
+    os.close(handle)
+    if "/" not in netns:
+        libc = ctypes.CDLL(None, use_errno=True)
+        _check(libc.unshare(CLONE_NEWNS))
+        _check(libc.mount(b"", b"/", b"none", MS_SLAVE | MS_REC, None))
+        _check(libc.mount(netns.encode(), b"/sys", b"sysfs", 0, None))
+
+
+def _set_network(handle: int) -> None:
+    _check(ctypes.CDLL(None, use_errno=True).setns(handle, CLONE_NEWNET))
+
+
+def _check(status: int) -> None:
+    if status:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    main()
