@@ -1,5 +1,16 @@
 """A whole cluster on one machine."""
 
-from pktswarm.lab.api import LabState, down, enter, names, network_files, order_upf, run_in, status, up
+from pktswarm.lab.api import LabState, down, enter, names, network_files, order_upf, run_in, status, up, wait_for_runs
 
-__all__ = ["LabState", "down", "enter", "names", "network_files", "run_in", "status", "order_upf", "up"]
+__all__ = [
+    "LabState",
+    "down",
+    "enter",
+    "names",
+    "network_files",
+    "order_upf",
+    "run_in",
+    "status",
+    "up",
+    "wait_for_runs",
+]

@@ -122,6 +122,20 @@ def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:
             record_file.profile_of(path).unlink(missing_ok=True)
 
 
+def wait_for_runs(inventory: Path, timeout_s: float) -> None:
+    """Waits for the end of runs and of a cluster that is up in the lab, at most `timeout_s`."""
+    keeper, deadline = record_file.read(inventory), time.monotonic() + timeout_s
+    while keeper is not None and any(map(_is_run, _guests(keeper))) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _is_run(pid: int) -> bool:
+    try:
+        return b"pktswarm.master." in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
 def status(name: str = "default", hosts_dir: Path = HOSTS) -> LabStatus:
     """Returns whether the lab is up, and its processes."""
     check_name(name)

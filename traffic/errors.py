@@ -2,6 +2,7 @@
 
 PktswarmError            3  the run is incomplete
 ├── BadInput             2  nothing was sent
+├── Busy                 3  others use the nodes, and nothing was sent
 ├── EngineError          3  an engine failed, or its output cannot be read
 └── MessageError         3  a message between two processes of a run cannot be read
 """
@@ -51,6 +52,10 @@ class BadInputs(BadInput):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.problems))
+
+
+class Busy(PktswarmError):
+    """Others use the nodes, or the cluster."""
 
 
 class EngineError(PktswarmError):

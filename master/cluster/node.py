@@ -12,7 +12,7 @@ from pktswarm.master.cluster.link_state import LinkState
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.cluster.utc_steps import UtcSteps
 from pktswarm.traffic.connections.counts import EndCount
-from pktswarm.traffic.errors import PktswarmError
+from pktswarm.traffic.errors import Busy
 from pktswarm.traffic.protocol.node_report import NodeReport
 from pktswarm.traffic.protocol.proxy_count import ProxyCount
 from pktswarm.traffic.protocol.rank0_events import Clock, Drift
@@ -111,12 +111,12 @@ def reports_by_host(nodes: Iterable[NodeState]) -> dict[str, dict[str, Any]]:
 
 
 def refuse_held(nodes: Iterable[NodeState]) -> None:
-    """PktswarmError where a node works for another master: nothing was sent, and it would spoil both runs' counts."""
+    """Raises Busy where a node works for another master: nothing was sent, and it would spoil both runs' counts."""
     held = {node.rank.host.name: other for node in nodes if node.report and (other := node.report.held_by)}
     if held:
         name, other = next(iter(held.items()))
         more = f" (and {len(held) - 1} more hosts)" if len(held) > 1 else ""
-        raise PktswarmError(f"{name}{more}: in use by {other.by} since {other.since}; nothing was sent")
+        raise Busy(f"{name}{more}: in use by {other.by} since {other.since}; nothing was sent")
 
 
 def mended(nodes: Iterable[NodeState]) -> list[str]:

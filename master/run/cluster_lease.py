@@ -16,7 +16,7 @@ from pktswarm.master.cluster.inventory import Host, Inventory
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.run.cluster_socket import digest, name_of
 from pktswarm.master.run.launch import LAUNCH_TIMEOUT_S, LEAVE_TIMEOUT_S, who
-from pktswarm.traffic.errors import EXIT_INCOMPLETE, PktswarmError
+from pktswarm.traffic.errors import EXIT_INCOMPLETE, Busy, PktswarmError
 from pktswarm.traffic.protocol import cluster_events as events
 from pktswarm.traffic.protocol.cluster_events import ClusterEvent, decode_cluster_event
 from pktswarm.traffic.protocol.cluster_orders import ClusterOrder, Take
@@ -27,10 +27,6 @@ from pktswarm.traffic.protocol.rank0_orders import Begin
 ANSWER_S = 2 * LAUNCH_TIMEOUT_S + LEAVE_TIMEOUT_S
 """Timeout for an answer of the daemon, which may have to end ranks and launch others first."""
 Report = Callable[[ClusterEvent], None]
-
-
-class Busy(PktswarmError):
-    """Others use the cluster."""
 
 
 class OutOfOrder(PktswarmError):

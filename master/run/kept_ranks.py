@@ -13,9 +13,9 @@ from typing import NamedTuple, Protocol
 from pktswarm.master.cluster.inventory import Host, Inventory
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.run import signals
-from pktswarm.master.run.cluster_lease import Borrowed, Busy, Daemon, Lease, OutOfOrder, Report
+from pktswarm.master.run.cluster_lease import Borrowed, Daemon, Lease, OutOfOrder, Report
 from pktswarm.master.run.launch import LAUNCH_TIMEOUT_S, LEAVE_TIMEOUT_S, Launch
-from pktswarm.traffic.errors import PktswarmError
+from pktswarm.traffic.errors import Busy, PktswarmError
 from pktswarm.traffic.protocol import rank0_orders
 from pktswarm.traffic.protocol.messages import Lines
 from pktswarm.traffic.protocol.rank0_events import Rank0Event, decode_rank0_event
@@ -145,7 +145,7 @@ class KeptRanks:
                 begun = self._lease.begin(inventory, wanted, patience, self.waits, self.report)
         except Busy as busy:
             more = "" if self.waits else "; --wait waits for it"
-            raise PktswarmError(f"the cluster of {inventory.path}: {busy}{more}; nothing was sent") from None
+            raise Busy(f"the cluster of {inventory.path}: {busy}{more}; nothing was sent") from None
         except OutOfOrder as error:
             self._notes.append(f"this run launched ranks of its own: {error}")
             begun = None

@@ -1,0 +1,1 @@
+"""The Python interface: what `import pktswarm` exports (docs/python.md)."""

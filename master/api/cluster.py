@@ -1,0 +1,330 @@
+"""Clusters: the nodes of an inventory, and the runs on them."""
+
+from __future__ import annotations
+
+import json
+import queue
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+from pktswarm.master import shipped
+from pktswarm.master.api.orders import ClusterUp, Command, Done, EnterLab, RunScenario
+from pktswarm.master.api.process import Process
+from pktswarm.master.api.result import Result
+from pktswarm.master.api.scenario import Scenario
+from pktswarm.master.live.document import LiveDocument
+from pktswarm.master.rfc2544.document import BenchmarkDocument
+from pktswarm.master.search.document import SearchDocument
+from pktswarm.master.y1564.document import ActivationDocument
+from pktswarm.traffic.errors import PktswarmError
+
+Given = str | Path | Scenario
+"""The path of a scenario file, or a scenario made in Python."""
+JOIN_S = 0.1
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """The result of a search, rfc2544 or y1564. `document`: the JSON file of the folder (docs/python.md)."""
+
+    folder: Path
+    document: Mapping[str, Any]
+
+    @property
+    def status(self) -> int:
+        """Exit status of the command line: 0 as expected, 1 not as expected, 3 incomplete."""
+        return int(self.document["status"])
+
+    @property
+    def complete(self) -> bool:
+        return self.status <= 1
+
+    @property
+    def problem(self) -> str:
+        """Why it is incomplete; else empty."""
+        return str(self.document["problem"])
+
+
+@dataclass(frozen=True)
+class Search(Benchmark):
+    document: SearchDocument
+
+    @property
+    def rates_pps(self) -> dict[float, float | None]:
+        """Allowed loss, a share of 1 → the highest rate that meets it, packets/s; None: none was found."""
+        return {goal["loss_ratio"]: goal["rate_pps"] for goal in self.document["goals"]}
+
+
+@dataclass(frozen=True)
+class Rfc2544(Benchmark):
+    document: BenchmarkDocument
+
+
+@dataclass(frozen=True)
+class Y1564(Benchmark):
+    document: ActivationDocument
+
+
+class Live:
+    """A run that goes on. At the end of a `with` block the run is waited for; an exception in the block stops it."""
+
+    def __init__(self, cluster: Cluster, order: RunScenario) -> None:
+        self._cluster = cluster
+        self._samples: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._newest: LiveDocument | None = None
+        self._run: Result | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, args=(cluster, order), name="pktswarm run", daemon=True)
+        self._thread.start()
+
+    def _work(self, cluster: Cluster, order: RunScenario) -> None:
+        try:
+            done = cluster._worker().call(order, self._samples.put, cluster._waits)
+            self._run = Result.load(done.output)
+            cluster.made.append(self._run.folder)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._samples.put(None)
+
+    def samples(self) -> Iterator[LiveDocument]:
+        """Yields the live document of the run (docs/live.md) each time it changes, several times a second, until the
+        run has ended. One that comes while the caller works on the one before is left out."""
+        while (text := self._samples.get()) is not None:
+            while not self._samples.empty():  # the newest
+                following = self._samples.get()
+                if following is None:
+                    self._samples.put(None)
+                    break
+                text = following
+            self._newest = cast(LiveDocument, json.loads(text))
+            yield self._newest
+        self._samples.put(None)
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Stops the run in order, as Ctrl-C does: the counts are gathered, and wait() returns them."""
+        self._cluster._stop()
+
+    def wait(self) -> Result:
+        """Waits for the end of the run. Raises what prevented it; KeyboardInterrupt stops it in order first."""
+        try:
+            while self._thread.is_alive():
+                self._thread.join(JOIN_S)
+        except KeyboardInterrupt:
+            self.stop()
+            self._thread.join()
+            raise
+        if self._error is not None:
+            raise self._error
+        assert self._run is not None
+        return self._run
+
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.wait()
+            return
+        self.stop()
+        self._thread.join()
+
+
+class Cluster:
+    """The nodes of an inventory. In a `with` block their processes stay up between runs (docs/cluster.md).
+
+    `inventory`: the path of an inventory file, such as `lab.inventory`. `results`: the folder of the results.
+    `patience` multiplies every deadline. `wait`: for other users of the nodes' cluster, and for calls of other threads;
+    else Busy is raised. Methods can be called from several threads; one run goes on at a time.
+    """
+
+    def __init__(
+        self,
+        inventory: str | Path,
+        results: str | Path = "results",
+        *,
+        patience: float = 1.0,
+        wait: bool = False,
+        any_address: bool = False,
+        control_interface: bool = False,
+    ) -> None:
+        self.inventory, self.results = Path(inventory).absolute(), Path(results).absolute()
+        self._patience, self._waits = patience, wait
+        self._any_address, self._control_interface = any_address, control_interface
+        self._process: Process | None = None
+        self._opening = threading.Lock()
+        self.made: list[Path] = []
+        """The folders of the runs that this object made."""
+        self._files = tempfile.TemporaryDirectory(prefix="pktswarm-")
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Cluster:
+        try:
+            self.up()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def up(self) -> None:
+        """Starts the processes on all nodes, unless a cluster is up. Runs do without it, and start slower."""
+        self._worker().call(ClusterUp(str(self.inventory), self._patience), waits=self._waits)
+
+    def close(self) -> None:
+        """Stops a run that goes on, and ends what this object started."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.stop()
+            process.close()
+        self._files.cleanup()
+
+    def _worker(self) -> Process:
+        with self._opening:
+            if self._process is None:
+                self._process = Process()
+                self._process.call(EnterLab(str(self.inventory)))
+            return self._process
+
+    def _command(self, *words: str) -> Done:
+        return self._worker().call(Command([*words], str(Path.cwd())), waits=self._waits)
+
+    def _hosts(self) -> tuple[str, str]:
+        return "--hosts", str(self.inventory)
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+
+    # --- runs ---------------------------------------------------------------------------------------------------
+
+    def run(self, scenario: Given, *, labels: Mapping[str, str] | None = None, report: bool = True) -> Result:
+        """Makes a run and waits for its end.
+
+        `labels`: of the device under test. `report`: writes report.html. The run need not be as expected or complete:
+        see Result.check(). Raises BadInput, Busy, or Error where nothing could be sent.
+        """
+        return self._live(scenario, labels, report, shows=False).wait()
+
+    def start(self, scenario: Given, *, labels: Mapping[str, str] | None = None, report: bool = True) -> Live:
+        """Begins a run, and does not wait for its end."""
+        return self._live(scenario, labels, report, shows=True)
+
+    def _live(self, scenario: Given, labels: Mapping[str, str] | None, report: bool, shows: bool) -> Live:
+        order = RunScenario(
+            str(self._path(scenario)),
+            str(self.inventory),
+            str(self.results),
+            str(Path.cwd()),
+            shows,
+            report,
+            self._patience,
+            self._waits,
+            _labels(labels),
+            self._any_address,
+            self._control_interface,
+        )
+        return Live(self, order)
+
+    def _path(self, scenario: Given) -> Path:
+        if not isinstance(scenario, Scenario):
+            return shipped.scenario(Path(scenario)).absolute()
+        path = Path(self._files.name) / f"{scenario.name}.yaml"
+        scenario.write(path)
+        return path
+
+    # --- benchmarks ---------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        scenario: Given,
+        *,
+        streams: Sequence[str] = (),
+        loss: Sequence[str | float] = (0,),
+        expect: Sequence[str] = (),
+        lowest: str | float | None = None,
+        highest: str | float | None = None,
+        precision: str = "0.5%",
+        duration: str | float = 1.0,
+        trials: int = 3,
+        confirm: str | float | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Search:
+        """Searches for the highest rate at which no more than a share is lost; the options are those of
+        `pktswarm search`: `loss` 0 or "2 %", rates in packets/s or "10kpps", times in s or "500ms"."""
+        options = {"stream": streams, "loss": loss, "expect": expect, "min": lowest, "max": highest}
+        options |= {"precision": precision, "duration": duration, "trials": trials, "confirm": confirm}
+        return Search(*self._benchmark("search", scenario, options, labels))
+
+    def rfc2544(
+        self,
+        scenario: Given,
+        *,
+        sizes: str | None = None,
+        tests: str | None = None,
+        highest: str | None = None,
+        full: bool = False,
+        precision: str | None = None,
+        confirm: str | float | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Rfc2544:
+        """Measures throughput, latency, frame loss rate and back-to-back frames (RFC 2544); the options are those of
+        `pktswarm rfc2544`."""
+        options = {"sizes": sizes, "tests": tests, "max": highest, "precision": precision, "confirm": confirm}
+        return Rfc2544(*self._benchmark("rfc2544", scenario, {**options, "full": full}, labels))
+
+    def y1564(
+        self,
+        services: str | Path,
+        *,
+        tests: str | None = None,
+        step: str | float | None = None,
+        performance: str | float | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Y1564:
+        """Tests services at steps of their committed rates, then all at once (ITU-T Y.1564); the options are those of
+        `pktswarm y1564`."""
+        options = {"tests": tests, "step": step, "performance": performance}
+        return Y1564(*self._benchmark("y1564", services, options, labels))
+
+    def _benchmark(
+        self, command: str, file: Given, options: Mapping[str, Any], labels: Mapping[str, str] | None
+    ) -> tuple[Path, Any]:
+        words = [command, str(self._path(file)), *self._hosts(), "--results", str(self.results), "--json"]
+        words += ["--patience", str(self._patience), *(["--wait"] if self._waits else [])]
+        words += [] if not self._any_address else ["--allow-any-address"]
+        words += [] if not self._control_interface else ["--allow-control-interface"]
+        words += [word for label in _labels(labels) for word in ("--label", label)]
+        done = self._command(*words, *_options(options))
+        if not done.output:
+            raise PktswarmError(f"{command}: no result")
+        document = json.loads(done.output)
+        return Path(document.pop("results")), document
+
+
+def _labels(labels: Mapping[str, str] | None) -> list[str]:
+    return [f"{key}={value}" for key, value in (labels or {}).items()]
+
+
+def _options(options: Mapping[str, Any]) -> Iterator[str]:
+    """The words of options; one that is None is left to the command."""
+    for name, value in options.items():
+        if value is True:
+            yield f"--{name}"
+        elif value is not None and value is not False:
+            for each in value if isinstance(value, (list, tuple)) else [value]:
+                yield from (f"--{name}", str(each))

@@ -1,0 +1,104 @@
+"""Messages between a Python program and the process that works for it (master.api.worker)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pktswarm.traffic.protocol.codec import Decoder, Event, Order, message
+
+
+@message
+class EnterLab(Order):
+    """Be on the master of a lab, if the inventory is that of one."""
+
+    NAME = "enter_lab"
+    hosts: str
+
+
+@message
+class ClusterUp(Order):
+    """Start the processes of all nodes, unless they are up; they end with the worker."""
+
+    NAME = "cluster_up"
+    hosts: str
+    patience: float
+
+
+@message
+class RunScenario(Order):
+    """`folder`: relative paths are below it. `shows`: report live documents."""
+
+    NAME = "run"
+    scenario: str
+    hosts: str
+    results: str
+    folder: str
+    shows: bool
+    report: bool
+    patience: float
+    waits: bool
+    labels: list[str]
+    any_address: bool
+    control_interface: bool
+
+
+@message
+class Command(Order):
+    """A command of the command line, with its words."""
+
+    NAME = "command"
+    words: list[str]
+    folder: str
+
+
+@message
+class LabUp(Order):
+    """`options`: the arguments of lab.up() as a JSON object."""
+
+    NAME = "lab_up"
+    options: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A message; of bad input, its parts. `value`: as JSON; empty: none."""
+
+    text: str
+    where: str = ""
+    problem: str = ""
+    key: str = ""
+    value: str = ""
+    allowed: str = ""
+
+
+@message
+class Shown(Event):
+    """The live document of the run, as JSON (master.live.document)."""
+
+    NAME = "shown"
+    document: str
+
+
+@message
+class Done(Event):
+    """`output`: what the command printed, the folder of the run, or the inventory of the lab."""
+
+    NAME = "done"
+    status: int
+    output: str
+
+
+@message
+class Failed(Event):
+    """`kind`: the name of the error's class; several problems are those of one input."""
+
+    NAME = "failed"
+    kind: str
+    exit_status: int
+    problems: list[Problem]
+
+
+WorkerOrder = EnterLab | ClusterUp | RunScenario | Command | LabUp
+WorkerEvent = Shown | Done | Failed
+decode_worker_order: Decoder[WorkerOrder] = Decoder(WorkerOrder)
+decode_worker_event: Decoder[WorkerEvent] = Decoder(WorkerEvent)

@@ -1,0 +1,104 @@
+"""A worker process (master.api.worker), as the program sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+
+from pktswarm.master.api import errors
+from pktswarm.master.api.orders import Done, Failed, Shown, WorkerEvent, WorkerOrder, decode_worker_event
+from pktswarm.traffic.errors import Busy, PktswarmError
+from pktswarm.traffic.protocol.messages import Lines
+
+END_S = 60.0
+"""Time that a worker has to stop a run, and to take its lab down, before it is killed."""
+MESSAGE_BYTES = 4000
+
+
+def _ignore(document: str) -> None:
+    pass
+
+
+class Process:
+    """Obeys one order at a time; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
+        command = [sys.executable, "-P", "-m", "pktswarm.master.api.worker", str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # Ctrl-C on the terminal is for the program, which stops this one in order
+        )
+        theirs.close()
+        self._lines: Lines[WorkerEvent] = Lines(ours, decode_worker_event)
+        self._turn = threading.Lock()
+        self._stopped = False
+        """The running order is to stop: a second signal would end it at once."""
+
+    def call(self, order: WorkerOrder, show: Callable[[str], None] = _ignore, waits: bool = True) -> Done:
+        """Gives an order and waits for its end. `show`: called with each live document. `waits`: for the end of an
+        order that another thread gave; else Busy is raised. Raises what the order raised; KeyboardInterrupt stops it
+        first."""
+        if not self._turn.acquire(blocking=waits):
+            raise Busy("another thread uses this cluster (wait=True waits for it)")
+        self._stopped = False
+        try:
+            with contextlib.suppress(OSError):  # its end shows in what is read
+                self._lines.send(order)
+            return self._answer(show)
+        except KeyboardInterrupt:
+            self.stop()
+            with contextlib.suppress(PktswarmError):
+                self._answer(show)
+            raise
+        finally:
+            self._turn.release()
+
+    def _answer(self, show: Callable[[str], None]) -> Done:
+        while not self._lines.closed:
+            self._lines.receive(None)
+            for event, _ in self._lines.messages():
+                match event:
+                    case Shown(document):
+                        show(document)
+                    case Failed():
+                        raise errors.to_error(event)
+                    case Done():
+                        return event
+        raise PktswarmError(f"the worker process ended: {self._words() or 'no message'}")
+
+    def stop(self) -> None:
+        """Stops the running order as Ctrl-C does; nothing where there is none."""
+        if not self._stopped and self._process.poll() is None:
+            self._stopped = True
+            self._process.send_signal(signal.SIGINT)
+
+    def close(self) -> None:
+        """Stops the running order, and ends the process."""
+        with contextlib.suppress(OSError):
+            self._lines.socket.shutdown(socket.SHUT_WR)
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._output.close()
+
+    def _words(self) -> str:
+        """The end of what the process printed."""
+        size = self._output.seek(0, os.SEEK_END)
+        self._output.seek(max(0, size - MESSAGE_BYTES))
+        lines = self._output.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""

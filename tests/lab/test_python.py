@@ -1,0 +1,175 @@
+"""The Python interface on a lab: what docs/python.md has, threads, Ctrl-C, and programs that are killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pktswarm
+from guide_blocks import ROOT, Block, fenced
+from run_cluster import pids_of, until
+from running import wait_for
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
+
+BLOCKS = [block for block in fenced(ROOT / "docs" / "python.md") if block.language == "python"]
+WORKER = "pktswarm.master.api.worker"
+LONG = {"name": "long", "size_bytes": 128, "rate": "400 pps", "duration_s": 30}
+PROGRAM = """
+import pktswarm, sys
+scenario = pktswarm.Scenario(streams=[{"name": "long", "size_bytes": 128, "rate": "400 pps", "duration_s": 30}])
+with pktswarm.Lab(1, 1, name=sys.argv[1]) as lab, pktswarm.Cluster(lab.inventory) as cluster:
+    with cluster.start(scenario) as live:
+        for sample in live.samples():
+            if (sample["total"]["received_packets"] or 0) > 0:
+                print("packets arrive", file=sys.stderr, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pktswarm.Cluster]:
+    with pktswarm.Lab(1, 1) as lab, pktswarm.Cluster(lab.inventory, tmp_path_factory.mktemp("results")) as cluster:
+        yield cluster
+
+
+def scenario(**stream: object) -> pktswarm.Scenario:
+    short = {"name": "short", "size_bytes": 128, "rate": "400 pps", "count_packets": 40, **stream}
+    return pktswarm.Scenario(name="short", streams=[short], receive={"mode": "count"})
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_of_the_page_runs(block: Block, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    (tmp_path / "test_device.py").write_text(block.text)
+    run = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if block.text.startswith("# test_device.py") else []
+    done = subprocess.run(
+        [sys.executable, *run, "test_device.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(tmp_path.glob("results/*")), "each has made a run"
+    assert not pids_of(f"pktswarm-lab-{tmp_path.name}")
+
+
+def test_counts_are_those_of_the_folder(cluster: pktswarm.Cluster) -> None:
+    run = cluster.run(scenario())
+    short = run.streams["short"]
+    assert (short.intended_packets, short.sent_packets, short.received_packets, short.lost_packets) == (40, 40, 40, 0)
+    assert run.as_expected and run.doubts == [] and cluster.made[-1] == run.folder
+    assert run.report == run.folder / "report.html" and run.report.exists()
+    assert pktswarm.Result.load(run.folder).document == run.document
+    assert short.latency_ns.bound == 0 and (short.latency_ns.min or 0) > 0, "one clock"
+
+
+def test_bad_input_names_its_key_and_sends_nothing(cluster: pktswarm.Cluster) -> None:
+    made = len(list(cluster.results.iterdir())) if cluster.results.exists() else 0
+    with pytest.raises(pktswarm.BadInput) as raised:
+        cluster.run(scenario(**{"from": "tx9"}))
+    assert raised.value.key == "streams.0.from" and raised.value.value == "tx9"
+    with pytest.raises(pktswarm.BadInput, match="there is no such file"):
+        cluster.run("none.yaml")
+    with pytest.raises(pktswarm.BadInput, match="--precision = 'x'"):
+        cluster.search(scenario(), precision="x")
+    with pytest.raises(pktswarm.BadInput, match="--trials"):
+        cluster.search(scenario(), trials="many")  # type: ignore[arg-type]  # what typer refuses
+    assert (len(list(cluster.results.iterdir())) if cluster.results.exists() else 0) == made
+
+
+def test_one_call_at_a_time(cluster: pktswarm.Cluster) -> None:
+    with cluster.start(pktswarm.Scenario(streams=[LONG])) as live:
+        assert any((sample["total"]["received_packets"] or 0) > 0 for sample in live.samples())
+        with pytest.raises(pktswarm.Busy, match="another thread uses this cluster"):
+            cluster.run(scenario())
+        live.stop()
+    assert live.wait().reason == "stopped by the user" and not live.running
+
+
+def test_calls_of_threads_take_turns(cluster: pktswarm.Cluster) -> None:
+    with pktswarm.Cluster(cluster.inventory, cluster.results, wait=True) as waiting:
+        found: list[int | None] = []
+        threads = [
+            threading.Thread(target=lambda: found.append(waiting.run(scenario()).total.received_packets))
+            for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == [40] * 3
+    assert cluster.run(scenario()).total.received_packets == 40, "the cluster of the first one is still up"
+
+
+def test_a_second_program_is_busy(cluster: pktswarm.Cluster) -> None:
+    with cluster.start(pktswarm.Scenario(streams=[LONG])) as live:
+        assert any(sample["phase"] == "send" for sample in live.samples())
+        other = pktswarm.Cluster(cluster.inventory, cluster.results)
+        with pytest.raises(pktswarm.Busy, match="in use by"):
+            other.run(scenario())
+        other.close()
+        live.stop()
+
+
+def test_an_exception_stops_the_run(cluster: pktswarm.Cluster) -> None:
+    with pytest.raises(ZeroDivisionError), cluster.start(pktswarm.Scenario(streams=[LONG])) as live:
+        for sample in live.samples():
+            _ = 1 / (0 if (sample["total"]["received_packets"] or 0) > 0 else 1)
+    assert not live.running and live.wait().total.lost_packets == 0
+
+
+def begun(name: str, folder: Path) -> subprocess.Popen[str]:
+    """PROGRAM, once packets arrive."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, name], cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    wait_for(process, "packets arrive")
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_program_that_ends_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C raises KeyboardInterrupt in it, once the run has stopped in order; a killed one can do nothing."""
+    name, others = f"p{os.getpid()}-{number}", {*pids_of(WORKER)}
+    process = begun(name, tmp_path)
+    process.send_signal(number)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == -number, words
+    assert until(lambda: not pids_of(name) and {*pids_of(WORKER)} <= others), pids_of(name)
+    (result,) = map(pktswarm.Result.load, tmp_path.glob("results/*"))
+    assert result.reason == "stopped by the user" and result.total.lost_packets == 0
+    assert (result.total.sent_packets or 0) > 0
+    if number is signal.SIGINT:
+        assert "KeyboardInterrupt" in words
+
+
+def test_a_lab_that_cannot_come_up_leaves_nothing() -> None:
+    with pytest.raises(pktswarm.BadInput, match="transmit"):
+        pktswarm.Lab(transmit=0).up()
+    lab = pktswarm.Lab(1, 1)
+    with pytest.raises(ValueError, match="is not up"):
+        _ = lab.inventory
+
+
+FAILING = """
+def test_loses_something(pktswarm_cluster):
+    run = pktswarm_cluster.run("configs/first.yaml")
+    assert run.total.lost_packets == 1
+"""
+
+
+def test_a_failing_test_shows_its_runs(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    (tmp_path / "test_failing.py").write_text(FAILING)
+    began = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pktswarm-results", "kept"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Captured pktswarm call" in done.stdout and "lost 0 packets" in done.stdout, done.stdout
+    assert list(tmp_path.glob("kept/*/report.html")) and time.monotonic() > began

@@ -1,0 +1,113 @@
+"""The Python interface, without a cluster: names, scenarios, results, errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pktswarm
+from pktswarm.master.api import errors
+from pktswarm.master.api.cluster import _options
+from pktswarm.master.api.orders import Failed, decode_worker_event
+from pktswarm.traffic.errors import BadInput, BadInputs, Busy, PktswarmError
+from pktswarm.traffic.protocol.codec import encode, parse
+from result_folders import Made, leg
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_public_names_are_there() -> None:
+    for name in pktswarm.__all__:
+        assert getattr(pktswarm, name)
+    assert pktswarm.Error is PktswarmError and issubclass(pktswarm.BadInput, pktswarm.Error)
+    with pytest.raises(AttributeError, match="no attribute 'Clusters'"):
+        _ = pktswarm.Clusters
+
+
+def test_the_processes_on_nodes_load_none_of_it() -> None:
+    code = "import pktswarm, sys; print(*{'pydantic', 'numpy', 'rich', 'typer', 'pktswarm.master'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "\n"
+
+
+def test_a_scenario_is_checked_like_a_file(tmp_path: Path) -> None:
+    stream = {"name": "s", "size_bytes": 128, "rate": "1000 pps", "duration_s": 1}
+    made = pktswarm.Scenario(name="made", streams=[stream], traces=[{"name": "t", "file": "a.pcap"}])
+    made.write(tmp_path / "made.yaml")
+    again = pktswarm.Scenario.load(tmp_path / "made.yaml")
+    assert (again.name, again.keys) == (
+        "made",
+        {**made.keys, "traces": [{"name": "t", "file": str(Path("a.pcap").resolve())}]},
+    )
+    changed = made.replace(streams=[{**stream, "rate": "2000 pps"}])
+    assert changed.keys["streams"][0]["rate"] == "2000 pps" and made.keys["streams"][0]["rate"] == "1000 pps"
+    with pytest.raises(pktswarm.BadInput) as raised:
+        pktswarm.Scenario(streams=[{**stream, "size_byts": 3}])
+    assert (raised.value.where, raised.value.key) == ("Scenario", "streams.0.size_byts")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BadInput("hosts.yml", "no such host", key="transmit", value="tx9", allowed="tx1, tx2"),
+        BadInput("a.yaml", "there is no such file"),
+        BadInputs([BadInput("a", "wrong", key="b", value=3), BadInput("a", "wrong", key="c", value=[1, "x"])]),
+        Busy("in use by somebody"),
+        PktswarmError("tx1 was lost"),
+    ],
+)
+def test_errors_arrive_as_they_were_raised(error: PktswarmError) -> None:
+    event = errors.to_event(error)
+    again = errors.to_error(errors_decoded(event))
+    assert (type(again), str(again), again.exit_status) == (type(error), str(error), error.exit_status)
+    if isinstance(error, BadInput):
+        assert isinstance(again, BadInput)
+        assert (again.where, again.key, again.value) == (error.where, error.key, error.value)
+
+
+def errors_decoded(event: Failed) -> Failed:
+    decoded = decode_worker_event(parse(encode(event)))
+    assert isinstance(decoded, Failed)
+    return decoded
+
+
+def test_results_are_typed(tmp_path: Path) -> None:
+    legs = [leg(0, "small"), leg(1, "small", "tx2", "rx2"), leg(2, "large")]
+    folder = Made(legs, lost={1: 3}).write(tmp_path)
+    result = pktswarm.Result.load(folder)
+    small, large = result.streams["small"], result.streams["large"]
+    assert [*result.streams] == ["small", "large"] and [len(small.flows), len(large.flows)] == [2, 1]
+    assert (small.sent_packets, small.received_packets, small.lost_packets) == (600, 597, 3)
+    assert small.loss_ratio == 3 / 600 and large.loss_ratio == 0
+    assert result.total.lost_packets == 3 and len(result.flows) == 3
+    flow = small.flows[1]
+    assert (flow.source, flow.target, flow.engine, flow.lost_packets) == ("tx2", "rx2", "xdp", 3)
+    assert not result.as_expected and result.complete and result.status == 1
+    with pytest.raises(pktswarm.Error, match="made: "):
+        result.check()
+    assert "<td>small</td><td>600</td><td>597</td><td>3</td>" in result._repr_html_()
+    assert result.report.read_text().startswith("<!DOCTYPE html>")
+    assert [line.get_label() for line in result.plot().axes[0].lines] == ["in", "out"]
+
+
+def test_percentiles_of_several_flows_are_those_of_their_histograms(tmp_path: Path) -> None:
+    legs = [leg(0, "small"), leg(1, "small", "tx2", "rx2")]
+    folder = Made(legs, delays={0: [[1000, 300]], 1: [[1000, 290], [9000, 10]]}).write(tmp_path)
+    result = pktswarm.Result.load(folder)
+    merged = result.streams["small"].latency_ns
+    assert (merged.p50, merged.p99) == (1000, 9000)
+
+
+def test_a_crashed_run_has_what_its_log_has(tmp_path: Path) -> None:
+    result = pktswarm.Result.load(Made().write(tmp_path, over=False))
+    assert result.crashed and not result.complete and "did not come to its end" in result.reason
+    with pytest.raises(pktswarm.BadInput, match="no results of a run"):
+        pktswarm.Result.load(tmp_path)
+
+
+def test_options_become_words() -> None:
+    given = {"loss": [0, "2 %"], "max": "10kpps", "min": None, "full": True, "quick": False, "trials": 3}
+    assert [*_options(given)] == ["--loss", "0", "--loss", "2 %", "--max", "10kpps", "--full", "--trials", "3"]
