@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
+from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount, SendTask
 
 
@@ -62,6 +63,10 @@ class Sender(Engine):
     def ready(self) -> bool:
         """After prepare(): True once start() is only a release. Raises EngineError when it will never be."""
         return True
+
+    def set_rate(self, leg: int, rate_pps: float) -> None:
+        """Sends a leg at another rate from its next frame on. Raises EngineError where the engine cannot."""
+        raise EngineError(self.name, "the rate of a stream that is sent cannot be changed")
 
     @abstractmethod
     def counts(self) -> list[SendCount]:

@@ -44,6 +44,14 @@ class Engines:
         for engine in self._all:
             engine.start(at_ns)
 
+    def set_rate(self, leg: int, rate_pps: float) -> None:
+        """Raises EngineError where no engine can."""
+        for engine in self._all:
+            if isinstance(engine, Sender) and any(own.id == leg for own in engine.task.legs):
+                engine.set_rate(leg, rate_pps)
+                return
+        raise EngineError("guard", f"no engine here sends leg {leg}")
+
     def ready(self) -> bool:
         """Raises EngineError when a receiver has ended."""
         for engine in self._all:

@@ -155,6 +155,8 @@ class Guard:
                 self.start_at_ns, self.state = at_ns, "armed"
             case orders.Sample():
                 self._sample()
+            case orders.SetRate(leg, rate_pps):
+                self._set_rate(leg, rate_pps)
             case orders.Halt():
                 self.engines.stop()
                 self.state = "done"
@@ -290,6 +292,12 @@ class Guard:
     def _sample(self) -> None:
         at_ns = time.monotonic_ns()
         self.pipe.send(events.Sample(at_ns, *samples.pack(self.engines.sample())))
+
+    def _set_rate(self, leg: int, rate_pps: float) -> None:
+        """Without an effect, and an answer, once the sending has ended."""
+        if self.state in ("armed", "running"):
+            self.engines.set_rate(leg, rate_pps)
+            self.pipe.send(events.RateSet(leg, rate_pps, time.monotonic_ns()))
 
     def _stop(self) -> None:
         self.engines.stop()

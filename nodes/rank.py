@@ -162,6 +162,8 @@ class Rank:
                 self._start_samples(at_ns)
             case rank_orders.Sample(at_ns):
                 self._start_samples(at_ns)
+            case rank_orders.SetRate(leg, rate_pps):
+                self._to_guard(guard_orders.SetRate(leg, rate_pps))
             case rank_orders.Halt():
                 self._to_guard(guard_orders.Halt())
             case rank_orders.Stop():
@@ -253,7 +255,7 @@ class Rank:
             self._report(rank_events.GuardGone())
         return received
 
-    def _take(self, event: GuardEvent) -> None:
+    def _take(self, event: GuardEvent) -> None:  # noqa: C901 - one case for each kind of message
         match event:
             case guard_events.Ready():
                 self._ready()
@@ -261,6 +263,8 @@ class Rank:
                 self._report(rank_events.NeighboursFound(macs))
             case guard_events.Started(at_ns):
                 self._report(rank_events.Started(at_ns))
+            case guard_events.RateSet(leg, rate_pps, at_ns):
+                self._report(rank_events.RateSet(leg, rate_pps, at_ns))
             case guard_events.Halted():
                 self._report(rank_events.Halted())
             case guard_events.Done(at_ns):

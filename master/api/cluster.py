@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from pktswarm.master import shipped
-from pktswarm.master.api.orders import ClusterUp, Command, Done, EnterLab, RunScenario
+from pktswarm.master.api.orders import ClusterUp, Command, Done, EnterLab, RunScenario, SetRate
 from pktswarm.master.api.process import Process
 from pktswarm.master.api.result import Result
 from pktswarm.master.api.scenario import Scenario
@@ -110,6 +110,14 @@ class Live:
     def running(self) -> bool:
         return self._thread.is_alive()
 
+    def set_rate(self, stream: str, pps: float) -> None:
+        """Sets the rate of a stream that is being sent, packets/s of all its nodes, and returns when they have set it.
+
+        The frame that is due next keeps its time, and the intended packets are not known any more. Raises BadInput for
+        a stream whose rate cannot be changed, or a rate out of range, and Error where nothing is sent.
+        """
+        self._cluster._set_rate(SetRate(stream, float(pps)))
+
     def stop(self) -> None:
         """Stops the run in order, as Ctrl-C does: the counts are gathered, and wait() returns them."""
         self._cluster._stop()
@@ -205,6 +213,9 @@ class Cluster:
 
     def _hosts(self) -> tuple[str, str]:
         return "--hosts", str(self.inventory)
+
+    def _set_rate(self, order: SetRate) -> None:
+        self._worker().set_rate(order)
 
     def _stop(self) -> None:
         if self._process is not None:

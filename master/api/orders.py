@@ -43,6 +43,15 @@ class RunScenario(Order):
 
 
 @message
+class SetRate(Order):
+    """Set the rate of a stream of the run that goes on; answered by RateAnswer."""
+
+    NAME = "set_rate"
+    stream: str
+    rate_pps: float
+
+
+@message
 class Command(Order):
     """A command of the command line, with its words."""
 
@@ -80,6 +89,14 @@ class Shown(Event):
 
 
 @message
+class RateAnswer(Event):
+    """The nodes have set the rate, or `error` says why not."""
+
+    NAME = "rate_answer"
+    error: Failed | None
+
+
+@message
 class Done(Event):
     """`output`: what the command printed, the folder of the run, or the inventory of the lab."""
 
@@ -98,7 +115,7 @@ class Failed(Event):
     problems: list[Problem]
 
 
-WorkerOrder = EnterLab | ClusterUp | RunScenario | Command | LabUp
-WorkerEvent = Shown | Done | Failed
+WorkerOrder = EnterLab | ClusterUp | RunScenario | SetRate | Command | LabUp
+WorkerEvent = Shown | RateAnswer | Done | Failed
 decode_worker_order: Decoder[WorkerOrder] = Decoder(WorkerOrder)
 decode_worker_event: Decoder[WorkerEvent] = Decoder(WorkerEvent)

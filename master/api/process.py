@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import signal
 import socket
 import subprocess
@@ -13,12 +14,22 @@ import threading
 from collections.abc import Callable
 
 from pktswarm.master.api import errors
-from pktswarm.master.api.orders import Done, Failed, Shown, WorkerEvent, WorkerOrder, decode_worker_event
+from pktswarm.master.api.orders import (
+    Done,
+    Failed,
+    RateAnswer,
+    SetRate,
+    Shown,
+    WorkerEvent,
+    WorkerOrder,
+    decode_worker_event,
+)
 from pktswarm.traffic.errors import Busy, PktswarmError
 from pktswarm.traffic.protocol.messages import Lines
 
 END_S = 60.0
 """Time that a worker has to stop a run, and to take its lab down, before it is killed."""
+LOOK_S = 0.1
 MESSAGE_BYTES = 4000
 
 
@@ -44,6 +55,8 @@ class Process:
         theirs.close()
         self._lines: Lines[WorkerEvent] = Lines(ours, decode_worker_event)
         self._turn = threading.Lock()
+        self._asking = threading.Lock()
+        self._answers: queue.SimpleQueue[Failed | None] = queue.SimpleQueue()
         self._stopped = False
         """The running order is to stop: a second signal would end it at once."""
 
@@ -66,6 +79,38 @@ class Process:
         finally:
             self._turn.release()
 
+    def set_rate(self, order: SetRate) -> None:
+        """Gives an order to the run that goes on in another thread. Raises what prevented it."""
+        with self._asking:
+            if not self._turn.locked():
+                raise PktswarmError(f"{order.stream}: the rate cannot be set: no run goes on")
+            with contextlib.suppress(OSError):
+                self._lines.send(order)
+            answer = self._rate_answer()
+        if answer is not None:
+            raise errors.to_error(answer)
+
+    def _rate_answer(self) -> Failed | None:
+        """The thread of the run reads it; or this one, where that run has ended meanwhile."""
+        while True:
+            try:
+                return self._answers.get(timeout=LOOK_S)
+            except queue.Empty:
+                if self._turn.acquire(blocking=False):
+                    try:
+                        self._read_rate_answer()
+                    finally:
+                        self._turn.release()
+
+    def _read_rate_answer(self) -> None:
+        while self._answers.empty():
+            if self._lines.closed:
+                raise PktswarmError(f"the worker process ended: {self._words() or 'no message'}")
+            self._lines.receive(None)
+            for event, _ in self._lines.messages():
+                if isinstance(event, RateAnswer):
+                    self._answers.put(event.error)
+
     def _answer(self, show: Callable[[str], None]) -> Done:
         while not self._lines.closed:
             self._lines.receive(None)
@@ -73,6 +118,8 @@ class Process:
                 match event:
                     case Shown(document):
                         show(document)
+                    case RateAnswer(error):
+                        self._answers.put(error)
                     case Failed():
                         raise errors.to_error(event)
                     case Done():

@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -27,16 +28,21 @@ from pktswarm.master.api.orders import (
     Done,
     EnterLab,
     LabUp,
+    RateAnswer,
     RunScenario,
+    SetRate,
     Shown,
     WorkerEvent,
     WorkerOrder,
     decode_worker_order,
 )
+from pktswarm.master.api.rates import RateChanges
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_BAD_INPUT, BadInput, PktswarmError
 from pktswarm.traffic.protocol.messages import Lines
 
 LAB_END_S = 30.0
+TICK_S = 0.02
+"""Interval of the looks for orders while a run goes on."""
 UNREAD = 0x5411  # TIOCOUTQ of asm-generic/ioctls.h
 _SIGIO = signal.SIGIO
 
@@ -46,6 +52,8 @@ class Worker:
         self.lines: Lines[WorkerOrder] = Lines(connection, decode_worker_order)
         self.lab: Path | None = None
         """The inventory of the lab that this process brought up, and takes down."""
+        self._later: deque[WorkerOrder] = deque()
+        """Orders that came while a run went on, and are not for it."""
         self.cluster = ""
         """The inventory of the cluster that this process started, and ends."""
 
@@ -53,9 +61,11 @@ class Worker:
         """Obeys until the program is gone."""
         try:
             while not self.lines.closed:
+                while self._later:
+                    self._report(self._answer(self._later.popleft()))
                 self.lines.receive(None)
-                for order, _ in self.lines.messages():
-                    self._report(self._answer(order))
+                self._later += [order for order, _ in self.lines.messages()]
+            # What came before the program closed its end is not begun any more.
         finally:
             signal.signal(_SIGIO, signal.SIG_IGN)
             if self.cluster:
@@ -63,6 +73,8 @@ class Worker:
             self._lab_down()
 
     def _answer(self, order: WorkerOrder) -> WorkerEvent:
+        if isinstance(order, SetRate):  # the run ended before it came
+            return RateAnswer(errors.to_event(PktswarmError(f"{order.stream}: the rate cannot be set: no run goes on")))
         try:
             with self._stoppable():
                 return self._obey(order)
@@ -99,7 +111,7 @@ class Worker:
         with contextlib.suppress(OSError):
             self.lines.send(event)
 
-    def _obey(self, order: WorkerOrder) -> Done:
+    def _obey(self, order: EnterLab | ClusterUp | RunScenario | Command | LabUp) -> Done:
         match order:
             case EnterLab(hosts):
                 from pktswarm.master.cli.options import enter_lab
@@ -143,17 +155,33 @@ class Worker:
                 kept=kept,
                 labels=labels,
             )
+            run.tick_s = TICK_S if order.shows else run.tick_s
             with Watch(Console(file=nowhere), run) as watch:
+                rates = RateChanges(run, self._report)
 
                 def show(ledger: Ledger, event: Happened) -> None:
                     before = watch.document
                     watch(ledger, event)
                     if order.shows and watch.document is not before:
                         self._show(json.dumps(watch.document))
+                    self._take_rates(rates)
+                    rates.look(event)
 
-                finished = run.execute(show)
+                try:
+                    finished = run.execute(show)
+                finally:
+                    rates.end()
         after_run(finished, None, order.report)
         return Done(finished.outcome.status, str(finished.folder.resolve()))
+
+    def _take_rates(self, rates: RateChanges) -> None:
+        while not self.lines.closed and select.select([self.lines.socket], [], [], 0)[0]:
+            self.lines.receive(0)
+            for order, _ in self.lines.messages():
+                if isinstance(order, SetRate):
+                    rates.begin(order)
+                else:
+                    self._later.append(order)
 
     def _show(self, document: str) -> None:
         """A program that does not read misses documents, and delays no run."""

@@ -25,6 +25,10 @@ class ExpectedSent:
             self._before = np.concatenate([[0.0], np.cumsum(self._pps[:-1] * np.diff(self._from_ns) / NS)])
             self._period_ns = leg.rates_period_ns
 
+    def forget(self) -> None:
+        """The rate was changed: the due frames are not known any more."""
+        self.is_known, self.total = False, None
+
     def at(self, time_ns: int) -> int | None:
         """Returns the frames due `time_ns` after the start."""
         if not self.is_known or self.total is None:

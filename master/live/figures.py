@@ -26,7 +26,7 @@ from pktswarm.traffic.counting.samples import RECEIVED, SENT, unpack
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.node_report import counts_whole_frames
 from pktswarm.traffic.protocol.rank0_events import Drift, Lost, Phase
-from pktswarm.traffic.protocol.rank_events import Failed, GuardGone, Sample
+from pktswarm.traffic.protocol.rank_events import Failed, GuardGone, RateSet, Sample
 from pktswarm.traffic.protocol.task import with_fcs
 
 TICK_S = 1.0
@@ -60,6 +60,8 @@ class Figures:
                 self.sessions = {"done": done, "asked": asked}
             case Sample():
                 self._sample(ledger, event)
+            case RateSet(leg) if leg in self._reports.expected:
+                self._reports.expected[leg].forget()
             case Drift(rank):
                 self.warnings.look_at_clock(ledger.nodes[rank], event, self.elapsed_s(ledger))
             case Lost() | Failed() | GuardGone():

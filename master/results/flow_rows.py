@@ -20,7 +20,7 @@ def rows(state: RunState) -> list[Row]:
     """One row for each leg, with the counts of its sender and receiver; the instances of a trace share a row."""
     legs = [leg for leg in state.resolved.legs if leg.kind != "connections"]
     rows = {
-        leg.id: Row(leg, leg.intended_packets, SentCounts(leg.engine), users=Users(leg) if leg.users else None)
+        leg.id: Row(leg, _intended(state, leg), SentCounts(leg.engine), users=Users(leg) if leg.users else None)
         for leg in legs
     }
     _take_counts(state, rows)
@@ -38,6 +38,11 @@ def rows(state: RunState) -> list[Row]:
         if row.users is not None and state.moves is not None:
             row.users.moves = state.moves.of(row.users.leg)
     return folded
+
+
+def _intended(state: RunState, leg: Leg) -> int | None:
+    """None where the rate was changed while it was sent."""
+    return None if leg.id in state.rates_set else leg.intended_packets
 
 
 def _take_counts(state: RunState, rows: dict[int, Row]) -> None:

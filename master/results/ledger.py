@@ -19,7 +19,7 @@ from pktswarm.traffic.protocol.rank0_events import Rank0Event
 
 @dataclass(frozen=True)
 class Tick:
-    """An event ten times a second, by which a watcher shows the elapsed time."""
+    """An event every Run.tick_s, by which a watcher shows the elapsed time."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from pktswarm.traffic.protocol.rank_events import (
     InterfaceGone,
     Left,
     NodeEvent,
+    RateSet,
     Restored,
     Sample,
     UtcSet,
@@ -60,6 +61,9 @@ class RunState:
         self.bad_input = ""
         self.barriers: dict[str, dict[int, int]] = {}
         self.notes: list[str] = []
+        self.rates_set: dict[int, list[tuple[int, float]]] = {}
+        """Leg → the rates that were set while it was sent: ns since the start, packets/s. Its intended packets are not
+        known then."""
         self.more_doubts: list[str] = []
         """Doubts that do not come from a node, such as a failed write of the results."""
         self.master_utc = UtcSteps()
@@ -109,6 +113,8 @@ class RunState:
                 node.link.gone_ns = self.sampled_ns(event)
             case UtcSet(reading=reading):
                 node.utc.take(self._ours_ns(event), *astuple(reading))
+            case RateSet(leg, rate_pps):
+                self.rates_set.setdefault(leg, []).append((self._ours_ns(event) - (self.start_ns or 0), rate_pps))
             case Failed(problem, bad_input):
                 node.problem = node.problem or problem
                 if bad_input and self.start_ns is None:
@@ -140,7 +146,7 @@ class RunState:
         """The time of a sample since the start instant."""
         return self._ours_ns(event) - (self.start_ns or 0)
 
-    def _ours_ns(self, event: Sample | InterfaceGone | UtcSet) -> int:
+    def _ours_ns(self, event: Sample | InterfaceGone | RateSet | UtcSet) -> int:
         """The time of a node's event on the master's clock."""
         clock = self.nodes[event.rank].clock.get("start")
         return event.at_ns - (0 if clock is None else clock.offset_ns)

@@ -190,6 +190,8 @@ class Members:
                 self.send(rank, rank_orders.FindNeighbours(questions))
             case rank0_orders.Go(run_limit_s, drain_s, kept):
                 self.given = replace(self.given, run_limit_s=run_limit_s, drain_s=drain_s, kept=kept, go=True)
+            case rank0_orders.SetRate(rank, leg, rate_pps):
+                self.send(rank, rank_orders.SetRate(leg, rate_pps))
             case rank0_orders.Begin():
                 self.given.begin = order
             case rank0_orders.Looked():

@@ -26,7 +26,7 @@ from pktswarm.master.results.ledger import Ledger, Sessions, Shown, Tick
 from pktswarm.master.results.read_document import host_entry, leg_entry
 from pktswarm.master.results.trace_verify import Compared, compare
 from pktswarm.master.results.used_capacity import used_capacity
-from pktswarm.master.run import signals
+from pktswarm.master.run import aftermath, rate_changes, signals
 from pktswarm.master.run.gateways import Gateways, hosts_of
 from pktswarm.master.run.kept_ranks import Control, KeptRanks, Launched, Ranks, send_order
 from pktswarm.master.run.launch import LAUNCH_TIMEOUT_S, LEAVE_TIMEOUT_S
@@ -85,6 +85,8 @@ class Run:
         self.scenario_path, self.inventory_path = scenario_path, inventory_path
         self.results, self.patience = results, patience
         self.watch: Watcher = lambda ledger, event: None
+        self.tick_s = 0.1
+        """Longest interval between two calls of the watcher."""
         self.inventory, self.allow = allow.inventory(inventories.load(inventory_path)), allow
         self.scenario = scenarios.load(scenario_path) if scenario is None else scenario
         self.dut = dut.entry(self.inventory.dut, labels)
@@ -211,7 +213,7 @@ class Run:
 
     def _follow(self, control: Control, launch: Launched) -> None:
         """Processes events until rank 0 has ended, is gone, or exceeds the time limit after a stop order."""
-        silence = SilenceTimer()
+        silence, self._control = SilenceTimer(), control
         while not control.closed and not self.ledger.over and not self._overdue():
             self._pass_on_interrupts(control)
             self._end_without_upf(control)
@@ -219,8 +221,7 @@ class Run:
             if self._interrupts > 1:
                 return
             self._look_at_mpiexec(launch)
-            received = control.receive(0.1)
-            silence.look(received)
+            silence.look(control.receive(self.tick_s))
             for event, raw in control.messages():
                 self._last_event_s = time.monotonic()
                 if not isinstance(event, rank_events.Alive):
@@ -232,6 +233,14 @@ class Run:
                 )
                 self._frozen = True
                 return
+
+    def set_rate(self, stream: str, rate_pps: float) -> set[int]:
+        """Sets the rate of a stream that is being sent (master.run.rate_changes). Returns the legs for which RateSet
+        follows, unless their sending has ended."""
+        given = [*rate_changes.orders(self.ledger, self.ranks, self.scenario_path, stream, rate_pps)]
+        for order in given:
+            send_order(self._control, order)
+        return {order.leg for order in given}
 
     def _look_at_mpiexec(self, launch: Launched) -> None:
         """Ranks that have found each other do without it. It goes with any of its proxies: with a node, or a link."""
@@ -395,18 +404,10 @@ class Run:
         return Finished(self.folder.path, outcome)
 
     def _aftermath(self) -> list[str]:
-        """Lines on an early end of mpiexec, and on a lost UPF: its last message and the users' packets that arrived."""
-        start_ns, plane = self.ledger.start_ns, self.control_plane
         lines = [self._without_mpiexec] if self._without_mpiexec else []
-        if plane is None or not self._without_upf or plane.last_word_ns is None or start_ns is None:
-            return lines
-        lines.append(f"the UPF's last message on N4 came {(plane.last_word_ns - start_ns) / 1e9:.2f} s after the start")
-        for row in self.ledger.rows():
-            if row.leg.id in self.plan.tunnels | self.plan.trace_sessions and row.lost is not None:
-                sent, last_ns = row.sent.packets, row.received.last_ns
-                last = "no packet arrived" if last_ns is None else f"the last packet came at {last_ns / 1e9:.2f} s"
-                lines.append(f"{row.leg.stream} from {row.leg.source}: {last}, {row.lost:,} of {sent:,} are lost")
-        return lines
+        if self.control_plane is not None and self._without_upf:
+            lines += aftermath.of_upf(self.ledger, self.plan, self.control_plane)
+        return [*lines, *aftermath.of_rates(self.ledger)]
 
     def _compared(self, folder: Folder) -> list[Compared]:
         """Comparisons of the verified traces; empty if the run did not complete."""

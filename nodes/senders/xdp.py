@@ -63,6 +63,10 @@ class XdpSender(Sender):
         for core in self._cores:
             core.start(at_ns)
 
+    def set_rate(self, leg: int, rate_pps: float) -> None:
+        for core in self._cores:
+            core.set_rate(leg, rate_pps)
+
     def done(self) -> bool:
         return bool(self._cores) and all(core.done() for core in self._cores)
 

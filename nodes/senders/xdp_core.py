@@ -19,6 +19,7 @@ from pktswarm.traffic.protocol.task import SendCount, SendTask
 from pktswarm.traffic.replay.files import check_mtu, mapped_frames, trace_path
 from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.schedule import assemble
+from pktswarm.traffic.schedule.pace import gap
 from pktswarm.traffic.schedule.records import LegRecord
 from pktswarm.traffic.schedule.sequence import Records, read_sequence
 
@@ -85,6 +86,12 @@ class XdpCore:
             raise EngineError(self._way.name, "start before prepare")
         self._started_ns = at_ns
         self._program.start(at_ns)
+
+    def set_rate(self, leg: int, rate_pps: float) -> None:
+        """The program reads the gap with each frame; the one that is due next keeps its time."""
+        for own, record in self._records():
+            if own.id == leg:
+                record.gap = gap(rate_pps, record.burst)
 
     def done(self) -> bool:
         if self._program is None or self._process is None or self._started_ns is None:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make n
 
 BLOCKS = [block for block in fenced(ROOT / "docs" / "python.md") if block.language == "python"]
 WORKER = "pktswarm.master.api.worker"
+HEADERS: list[dict[str, Any]] = [{"ethernet": {}}, {"ipv4": {}}]
 LONG = {"name": "long", "size_bytes": 128, "rate": "400 pps", "duration_s": 30}
 PROGRAM = """
 import pktswarm, sys
@@ -122,6 +124,47 @@ def test_an_exception_stops_the_run(cluster: pktswarm.Cluster) -> None:
         for sample in live.samples():
             _ = 1 / (0 if (sample["total"]["received_packets"] or 0) > 0 else 1)
     assert not live.running and live.wait().total.lost_packets == 0
+
+
+def test_a_rate_is_set_while_the_stream_is_sent(cluster: pktswarm.Cluster) -> None:
+    """The samples show it; the other stream keeps its own, and no packet is lost."""
+    both = [LONG, {**LONG, "name": "other", "headers": [*HEADERS, {"udp": {"src": 7, "dst": 9}}]}]
+    with cluster.start(pktswarm.Scenario(streams=both, receive={"mode": "count"}, samples_per_s=10)) as live:
+        for sample in live.samples():
+            if (sample["total"]["received_packets"] or 0) > 0:
+                break
+        live.set_rate("long", pps=4000)
+        rates = []
+        for sample in live.samples():
+            (row,) = (row for row in sample["streams"] if row["stream"] == "long")
+            rates.append(row["received_pps"] or 0.0)
+            if (row["received_packets"] or 0) > 8000:
+                live.stop()
+    run = live.wait()
+    assert max(rates) > 3000, rates
+    changed, steady = run.streams["long"], run.streams["other"]
+    assert changed.intended_packets is None and (changed.sent_packets or 0) > 4000 and changed.lost_packets == 0
+    assert steady.intended_packets == 30 * 400 and (steady.sent_packets or 0) < 2000 and steady.lost_packets == 0
+    (note,) = [note for note in run.notes if "rate set to" in note]
+    assert note.startswith("long from tx1: rate set to 4,000 packets/s at ") and run.doubts == []
+
+
+def test_rates_that_cannot_be_set_are_named(cluster: pktswarm.Cluster) -> None:
+    counted = {"name": "counted", "size_bytes": 128, "rate": "100 pps", "count_packets": 3000}
+    with cluster.start(pktswarm.Scenario(streams=[LONG, counted])) as live:
+        for sample in live.samples():
+            if sample["phase"] == "send":
+                break
+        with pytest.raises(pktswarm.BadInput, match=r"no such stream \(allowed: long, counted"):
+            live.set_rate("none", pps=5)
+        with pytest.raises(pktswarm.BadInput, match=r"set_rate long = 0\.0: rate out of range \(allowed: 0\.001 to"):
+            live.set_rate("long", pps=0)
+        with pytest.raises(pktswarm.BadInput, match=r"counted = 50\.0: rate out of range \(allowed: 100 to"):
+            live.set_rate("counted", pps=50)
+        live.set_rate("counted", pps=200)
+        live.stop()
+    with pytest.raises(pktswarm.Error, match="no run goes on"):
+        live.set_rate("long", pps=5)
 
 
 def begun(name: str, folder: Path) -> subprocess.Popen[str]:

@@ -96,6 +96,16 @@ class Sample(Event):
 
 
 @message
+class RateSet(Event):
+    """The leg is sent at this rate since `at_ns`."""
+
+    NAME = "rate_set"
+    leg: int
+    rate_pps: float
+    at_ns: int
+
+
+@message
 class Done(Event):
     """All senders have ended."""
 
@@ -146,6 +156,7 @@ GuardEvent = (
     | Ready
     | Started
     | Sample
+    | RateSet
     | Done
     | Halted
     | Failed

@@ -111,6 +111,15 @@ class Word(Order):
 
 
 @message
+class SetRate(Order):
+    """Send the leg at another rate from now on."""
+
+    NAME = "set_rate"
+    leg: int
+    rate_pps: float
+
+
+@message
 class Halt(Order):
     """End the sending."""
 
@@ -152,6 +161,7 @@ GuardOrder = (
     | Start
     | Sample
     | Word
+    | SetRate
     | Halt
     | Stop
     | Restore

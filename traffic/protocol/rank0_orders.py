@@ -46,6 +46,16 @@ class Go(Order):
 
 
 @message
+class SetRate(Order):
+    """Send a stream's flow from `rank` at another rate from now on."""
+
+    NAME = "set_rate"
+    rank: int
+    leg: int
+    rate_pps: float
+
+
+@message
 class Stop(Order):
     """End the run. `problem` is empty when the user stopped it."""
 
@@ -62,5 +72,5 @@ class Begin(Order):
     patience: float
 
 
-Rank0Order = Looked | FindNeighbours | HandTask | Go | Stop | Begin
+Rank0Order = Looked | FindNeighbours | HandTask | Go | SetRate | Stop | Begin
 decode_rank0_order: Decoder[Rank0Order] = Decoder(Rank0Order)

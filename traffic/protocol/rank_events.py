@@ -77,6 +77,16 @@ class Started(RankEvent):
 
 
 @message
+class RateSet(RankEvent):
+    """The leg is sent at this rate since `at_ns`."""
+
+    NAME = "rate_set"
+    leg: int
+    rate_pps: float
+    at_ns: int
+
+
+@message
 class Halted(RankEvent):
     NAME = "halted"
 
@@ -148,6 +158,7 @@ NodeEvent = (
     | Arrived
     | Left
     | Started
+    | RateSet
     | Halted
     | Failed
     | GuardGone

@@ -85,6 +85,15 @@ class Sample(Order):
 
 
 @message
+class SetRate(Order):
+    """Send the leg at another rate from now on."""
+
+    NAME = "set_rate"
+    leg: int
+    rate_pps: float
+
+
+@message
 class Halt(Order):
     """End the sending."""
 
@@ -140,6 +149,7 @@ RankOrder = (
     | Release
     | Start
     | Sample
+    | SetRate
     | Halt
     | Stop
     | Fetch
