@@ -1,4 +1,4 @@
-"""For every test: what another kernel is worth running it for; a root directory that is a mount point.
+"""For every test: which begin, what another kernel is worth running it for, and a root directory that is a mount point.
 
 `ip netns exec` and `unshare --mount` insist on such a root.
 """
@@ -12,6 +12,14 @@ import pytest
 
 from pktswarm.lab import namespaces
 
+LONGEST = (
+    "test_failures test_guides test_run test_launched_run test_standing_cluster test_python test_upf_run "
+    "test_connections test_doctor test_guides_upf test_upf_probe test_upf_smf test_kept_ranks test_routers "
+    "test_lab test_damage test_upf_shape test_calibrate test_upf_handover test_replay_run test_sources "
+    "test_conductor test_cli test_report test_configs"
+).split()
+"""Files of ten seconds and more, roughly the longest first."""
+
 
 def root_is_a_mount_point() -> bool:
     """Not inside a plain chroot, such as a debootstrap that somebody tries this in."""
@@ -24,7 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --another-kernel, of tests/lab those with the mark `kernel`; its words must be in the test's name."""
+    """The longest files begin: what begins last would keep one process busy while the others have no work. With
+    --another-kernel, of tests/lab those with the mark `kernel`; its words must be in the test's name."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
     if not config.getoption("--another-kernel"):
         return
     chosen = [item for item in items if "tests/lab" not in str(item.path) or _depends_on_the_kernel(item)]

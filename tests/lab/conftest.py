@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from upf_ends import Ends
 
 cluster = cluster_of(UpfCluster, "session")
-LONGEST = (
-    "test_failures test_guides test_run test_launched_run test_standing_cluster test_python test_upf_run "
-    "test_connections test_doctor test_guides_upf test_upf_probe test_kept_ranks test_routers test_lab "
-    "test_damage test_upf_shape test_calibrate test_upf_handover test_replay_run test_sources"
-).split()
-"""Files of half a minute and more, the longest first."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files begin: what begins last would keep one process busy while the others have no work."""
-    places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 @pytest.fixture(scope="session")

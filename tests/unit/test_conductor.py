@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from conducting import ROLES, WORD_INTERVAL_S, Barrier, CommandLine, Nodes
-from pktswarm.master.run import clock_readings, members
+from pktswarm.master.run import clock_readings, conductor, members
 from pktswarm.master.run.standby import serve_command
 from pktswarm.traffic.protocol.messages import Lines
 from pktswarm.traffic.protocol.rank0_events import decode_rank0_event
@@ -317,9 +317,9 @@ def test_a_node_whose_guard_is_gone_is_lost_and_not_waited_for() -> None:
 @pytest.mark.parametrize("phase", ["look", "plan"])
 def test_a_look_at_the_nodes_may_take_long_and_the_tasks_may_not(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
     """Sessions are set up in the first; the clocks are read behind it."""
-    set_deadlines(monkeypatch, tasks=1.0, look=20.0)
-    whole, line = conduct(Nodes(ROLES), busy_s=2.0, busy_at=phase)
-    words = [] if phase == "look" else ["the command line's tasks did not come within 1 s"]
+    set_deadlines(monkeypatch, tasks=0.25, look=20.0)
+    whole, line = conduct(Nodes(ROLES), busy_s=0.5, busy_at=phase)
+    words = [] if phase == "look" else ["the command line's tasks did not come within 0 s"]
     assert [one["problem"] for one in line.of("stopped")] == words
     assert len(line.of("counts")) == (len(ROLES) if phase == "look" else 0)
     assert line.phases()[:4] == ["hello", "look", "clocks", "plan"]
@@ -338,6 +338,7 @@ def test_stop_in_any_phase_restores_every_node(phase: str) -> None:
 
 def test_clocks_are_looked_at_in_turn_while_frames_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock_readings, "CHECK_EVERY_S", 0.03)
+    monkeypatch.setattr(conductor, "STOPPING_S", 0.5)  # how long the endless sending lasts
     nodes = Nodes(ROLES)
     nodes.endless = True
     _, line = conduct(nodes)
