@@ -36,6 +36,13 @@ def test_it_has_what_the_program_reads(wheel: Path) -> None:
         assert files and {f"pktswarm/{path}" for path in files} <= names, folder
 
 
+def test_programs_find_its_types_and_pytest_its_plugin(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    assert {"pktswarm/py.typed", "pktswarm/pytest.py"} <= {*archive.namelist()}
+    (entries,) = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
+    assert "[pytest11]\npktswarm = pktswarm.pytest" in archive.read(entries).decode()
+
+
 def test_it_has_inventories_that_ship_and_none_of_a_user(wheel: Path) -> None:
     names = {name.split("/")[-1] for name in zipfile.ZipFile(wheel).namelist() if name.startswith("pktswarm/hosts/")}
     assert names == {"both-roles.yml", "cloud.example.yml", "example.yml", "upf.yml"}
