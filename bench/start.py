@@ -15,8 +15,10 @@ import tempfile
 import time
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+import pktswarm
 from bench import report
 from pktswarm import lab
 
@@ -36,13 +38,21 @@ DEMO_MOST_US = 100.0
 
 
 def one_start(scenario: Path, hosts: Path, folder: Path) -> dict[str, float]:
-    """Seconds to the first packet, those of the command beyond sending and drain, and the skews in nanoseconds where
-    there are several transmitters."""
     begun = time.time()
     command = [PKTSWARM, "run", scenario, "--hosts", hosts, "--results", folder, "--json", "--no-report"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return figures(begun, json.loads(done.stdout))
+
+
+def one_call(cluster: pktswarm.Cluster, scenario: Path) -> dict[str, float]:
+    begun = time.time()
+    return figures(begun, cluster.run(scenario, report=False).document)
+
+
+def figures(begun: float, document: Any) -> dict[str, float]:
+    """Seconds to the first packet, those beyond sending and drain, and the skews in nanoseconds where there are several
+    transmitters; of a run that began at `begun`, and has just ended."""
     taken_s = time.time() - begun
-    document = json.loads(done.stdout)
     sending_s = next(one["at_ns"] for one in document["phases"] if one["phase"] == "drain") / 1e9
     started = datetime.fromisoformat(document["start_utc"][:26] + "+00:00").timestamp()
     first_ns = min(row["first_ns"] for row in document["rows"])
@@ -69,13 +79,16 @@ def main() -> None:
         for scenario, text in zip(scenarios, (OURS, OTHERS), strict=True):
             scenario.write_text(text.replace("TRACE", str(TRACE)))
         state = lab.up(f"b{os.getpid()}", 3, 3, folder)
-        seen, demo, standing = [], [], []
+        seen, demo, standing, called = [], [], [], []
         try:
             for _ in range(arguments.starts):
                 seen += [one_start(scenario, state.inventory, folder / "results") for scenario in scenarios]
                 demo.append(one_start(DEMO, state.inventory, folder / "results"))
             subprocess.run([PKTSWARM, "cluster", "up", "--hosts", state.inventory], check=True, timeout=120)
             standing = [one_start(scenarios[0], state.inventory, folder / "results") for _ in range(arguments.starts)]
+            with pktswarm.Cluster(state.inventory, folder / "results") as cluster:
+                cluster.run(scenarios[0], report=False)  # loads the modules
+                called = [one_call(cluster, scenarios[0]) for _ in range(arguments.starts)]
         finally:
             lab.down(state.name, folder)
     rows = [
@@ -83,6 +96,8 @@ def main() -> None:
         report.measured("a run's time beyond sending and drain, s", [one["beyond_s"] for one in seen]),
         report.measured("in a cluster that is up: to the first packet, s", [one["first_s"] for one in standing], 0.3),
         report.measured("the same: beyond sending and drain, s", [one["beyond_s"] for one in standing], 0.6),
+        report.measured("from Python: to the first packet, s", [one["first_s"] for one in called], 0.3),
+        report.measured("from Python: beyond sending and drain, s", [one["beyond_s"] for one in called], 0.6),
         report.measured(
             "release from the start barrier, skew of 3 nodes, us", [o["release"] / 1e3 for o in seen], 200.0
         ),

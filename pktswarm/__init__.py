@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pktswarm.master.api.lab import Lab
     from pktswarm.master.api.result import Counts, Flow, Latency, Result, StreamResult
     from pktswarm.master.api.scenario import Scenario
-    from pktswarm.traffic.errors import BadInput, Busy
+    from pktswarm.traffic.errors import BadInput, Busy, NotAsExpected
     from pktswarm.traffic.errors import PktswarmError as Error
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Lab",
     "Latency",
     "Live",
+    "NotAsExpected",
     "Result",
     "Rfc2544",
     "Scenario",
@@ -43,14 +44,16 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Loads a public name on first use: the processes on the nodes import this package, and need none of them."""
-    from importlib import import_module
+if not TYPE_CHECKING:  # with it, a type checker accepts every name
 
-    if name in ("BadInput", "Busy", "Error"):
-        errors = import_module("pktswarm.traffic.errors")
-        return getattr(errors, "PktswarmError" if name == "Error" else name)
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f"pktswarm.master.api.{module}"), name)
-    raise AttributeError(f"module 'pktswarm' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        """Loads a public name on first use: the processes on the nodes import this package, and need none of them."""
+        from importlib import import_module
+
+        if name in ("BadInput", "Busy", "Error", "NotAsExpected"):
+            errors = import_module("pktswarm.traffic.errors")
+            return getattr(errors, "PktswarmError" if name == "Error" else name)
+        for module, names in _MODULES.items():
+            if name in names:
+                return getattr(import_module(f"pktswarm.master.api.{module}"), name)
+        raise AttributeError(f"module 'pktswarm' has no attribute {name!r}")

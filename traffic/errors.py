@@ -2,6 +2,7 @@
 
 PktswarmError            3  the run is incomplete
 ├── BadInput             2  nothing was sent
+├── NotAsExpected        1  a complete run did not meet its expectations
 ├── Busy                 3  others use the nodes, and nothing was sent
 ├── EngineError          3  an engine failed, or its output cannot be read
 └── MessageError         3  a message between two processes of a run cannot be read
@@ -52,6 +53,12 @@ class BadInputs(BadInput):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.problems))
+
+
+class NotAsExpected(PktswarmError):
+    """A complete run did not meet its expectations."""
+
+    exit_status = EXIT_NOT_AS_EXPECTED
 
 
 class Busy(PktswarmError):

@@ -174,7 +174,8 @@ class Cluster:
         self._opening = threading.Lock()
         self.made: list[Path] = []
         """The folders of the runs that this object made."""
-        self._files = tempfile.TemporaryDirectory(prefix="pktswarm-")
+        self._files: tempfile.TemporaryDirectory[str] | None = None
+        """Files of scenarios that were made in Python."""
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -199,7 +200,9 @@ class Cluster:
         if process is not None:
             process.stop()
             process.close()
-        self._files.cleanup()
+        if self._files is not None:
+            self._files.cleanup()
+            self._files = None
 
     def _worker(self) -> Process:
         with self._opening:
@@ -254,6 +257,8 @@ class Cluster:
     def _path(self, scenario: Given) -> Path:
         if not isinstance(scenario, Scenario):
             return shipped.scenario(Path(scenario)).absolute()
+        if self._files is None:
+            self._files = tempfile.TemporaryDirectory(prefix="pktswarm-")
         path = Path(self._files.name) / f"{scenario.name}.yaml"
         scenario.write(path)
         return path

@@ -13,7 +13,7 @@ from pktswarm.master.report import folder as folders
 from pktswarm.master.results import latency_histogram
 from pktswarm.master.results.document import RunDocument, Verdict
 from pktswarm.master.results.document_rows import RunRow, StreamTotal
-from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, PktswarmError
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, NotAsExpected, PktswarmError
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]  # optional, and without types
@@ -153,9 +153,10 @@ class Result:
         return self.document.get("notes", [])
 
     def check(self) -> None:
-        """Raises Error unless the run is as expected."""
+        """Raises NotAsExpected, or Error for a run that is incomplete."""
         if not self.as_expected:
-            raise PktswarmError(f"{self.name}: {self.reason} ({self.folder})")
+            error = NotAsExpected if self.complete else PktswarmError
+            raise error(f"{self.name}: {self.reason} ({self.folder})")
 
     @property
     def report(self) -> Path:

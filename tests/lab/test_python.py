@@ -85,6 +85,13 @@ def test_bad_input_names_its_key_and_sends_nothing(cluster: pktswarm.Cluster) ->
     assert (len(list(cluster.results.iterdir())) if cluster.results.exists() else 0) == made
 
 
+def test_a_cluster_that_was_closed_can_be_used_again(cluster: pktswarm.Cluster) -> None:
+    again = pktswarm.Cluster(cluster.inventory, cluster.results)
+    for _ in range(2):
+        assert again.run(scenario()).total.received_packets == 40
+        again.close()
+
+
 def test_one_call_at_a_time(cluster: pktswarm.Cluster) -> None:
     with cluster.start(pktswarm.Scenario(streams=[LONG])) as live:
         assert any((sample["total"]["received_packets"] or 0) > 0 for sample in live.samples())

@@ -24,7 +24,7 @@ def test_the_public_names_are_there() -> None:
         assert getattr(pktswarm, name)
     assert pktswarm.Error is PktswarmError and issubclass(pktswarm.BadInput, pktswarm.Error)
     with pytest.raises(AttributeError, match="no attribute 'Clusters'"):
-        _ = pktswarm.Clusters
+        _ = pktswarm.Clusters  # type: ignore[attr-defined]  # which a type checker says, too
 
 
 def test_the_processes_on_nodes_load_none_of_it() -> None:
@@ -86,7 +86,7 @@ def test_results_are_typed(tmp_path: Path) -> None:
     flow = small.flows[1]
     assert (flow.source, flow.target, flow.engine, flow.lost_packets) == ("tx2", "rx2", "xdp", 3)
     assert not result.as_expected and result.complete and result.status == 1
-    with pytest.raises(pktswarm.Error, match="made: "):
+    with pytest.raises(pktswarm.NotAsExpected, match="made: "):
         result.check()
     assert "<td>small</td><td>600</td><td>597</td><td>3</td>" in result._repr_html_()
     assert result.report.read_text().startswith("<!DOCTYPE html>")
@@ -104,6 +104,9 @@ def test_percentiles_of_several_flows_are_those_of_their_histograms(tmp_path: Pa
 def test_a_crashed_run_has_what_its_log_has(tmp_path: Path) -> None:
     result = pktswarm.Result.load(Made().write(tmp_path, over=False))
     assert result.crashed and not result.complete and "did not come to its end" in result.reason
+    with pytest.raises(pktswarm.Error) as raised:
+        result.check()
+    assert raised.value.exit_status == 3
     with pytest.raises(pktswarm.BadInput, match="no results of a run"):
         pktswarm.Result.load(tmp_path)
 
