@@ -8,6 +8,8 @@
 #include <linux/bpf.h>
 #include <linux/types.h>
 
+#include "count_histogram.h"
+
 /*
  * The header fields of a frame that a receiver can expect, in network byte order, from the innermost IP header (in a
  * tunnel, the user's). A field that the frame lacks is zero.
@@ -168,11 +170,6 @@ struct window_word {
 struct window {
 	struct window_word words[WINDOW_WORDS];
 };
-
-/* Log-linear: exact to 128 ns, then 64 buckets for each power of two, up to 2^40 ns (18 minutes). */
-#define HISTOGRAM_BITS 6
-#define HISTOGRAM_TOP_BIT 40
-#define HISTOGRAM_BUCKETS ((HISTOGRAM_TOP_BIT - HISTOGRAM_BITS + 1) << HISTOGRAM_BITS)
 
 struct histogram {
 	__u64 buckets[HISTOGRAM_BUCKETS];

@@ -15,7 +15,7 @@ from pktswarm.master.results.streams_csv import stream_values
 from pktswarm.master.results.users import Users
 from pktswarm.master.scenario.expectations import METRICS, Expect, Limits, Metric, allowed
 from pktswarm.master.upf.document import N4Document
-from pktswarm.traffic.counting.tally import LARGEST_ERROR
+from pktswarm.traffic.counting.latency_histogram import LARGEST_ERROR
 
 
 def of_streams(expect: Expect, rows: Sequence[Row]) -> list[Verdict]:

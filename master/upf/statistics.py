@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pktswarm.master.upf.document import RequestCounts, ResponseTimes
-from pktswarm.traffic.counting.kernel_structs import HISTOGRAM_BITS, HISTOGRAM_BUCKETS
-from pktswarm.traffic.counting.tally import percentile
+from pktswarm.traffic.counting.latency_histogram import HISTOGRAM_BITS, HISTOGRAM_BUCKETS, percentile
 
 FOLD_EVERY = 1 << 16
 

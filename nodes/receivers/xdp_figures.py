@@ -12,7 +12,6 @@ from pktswarm.nodes.receivers.xdp_program import NAME, CounterProgram
 from pktswarm.traffic.counting import sequence_bitmap, tally, users
 from pktswarm.traffic.counting.kernel_structs import (
     FRAGMENTS,
-    HISTOGRAM_BUCKETS,
     UNMATCHED_KINDS,
     RawFiltered,
     RawFragments,
@@ -23,6 +22,7 @@ from pktswarm.traffic.counting.kernel_structs import (
     RawUser,
     RawUserRule,
 )
+from pktswarm.traffic.counting.latency_histogram import HISTOGRAM_BUCKETS
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveTask

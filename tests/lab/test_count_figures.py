@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pktswarm.nodes import libbpf
-from pktswarm.traffic.counting import tally, users
+from pktswarm.traffic.counting import latency_histogram, users
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 from xdp_counter import Counter
@@ -124,8 +124,8 @@ def test_each_latency_is_in_the_sum_once_and_as_it_is(counter: Counter) -> None:
 def test_a_latency_is_in_its_bucket(counter: Counter, late_ns: int) -> None:
     transit = send_late(counter, late_ns)
     found = [index for index, frames in enumerate(counter.buckets()) if frames]
-    assert found == [tally.bucket(transit)]
-    assert abs(tally.middle(found[0]) - transit) <= transit * tally.LARGEST_ERROR
+    assert found == [latency_histogram.bucket(transit)]
+    assert abs(latency_histogram.middle(found[0]) - transit) <= transit * latency_histogram.LARGEST_ERROR
 
 
 @pytest.mark.parametrize(("ahead_ns", "negative"), [(40 * MS, 0), (51 * MS, 1)])

@@ -27,7 +27,8 @@ WORKER = "pktswarm.master.api.worker"
 HEADERS: list[dict[str, Any]] = [{"ethernet": {}}, {"ipv4": {}}]
 LONG = {"name": "long", "size_bytes": 128, "rate": "400 pps", "duration_s": 30}
 PROGRAM = """
-import pktswarm, sys
+import pktswarm, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 scenario = pktswarm.Scenario(streams=[{"name": "long", "size_bytes": 128, "rate": "400 pps", "duration_s": 30}])
 with pktswarm.Lab(1, 1, name=sys.argv[1]) as lab, pktswarm.Cluster(lab.inventory) as cluster:
     with cluster.start(scenario) as live:

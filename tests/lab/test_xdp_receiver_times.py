@@ -21,7 +21,7 @@ from pktswarm.traffic.counting.kernel_structs import (
     SHARED,
     UNMATCHED_KINDS,
 )
-from pktswarm.traffic.counting.tally import bucket, percentile
+from pktswarm.traffic.counting.latency_histogram import bucket, percentile
 from xdp_bench import (
     Bench,
     fed,

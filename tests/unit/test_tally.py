@@ -10,18 +10,15 @@ from itertools import pairwise
 import pytest
 
 from pktswarm.traffic.counting import tally
-from pktswarm.traffic.counting.kernel_structs import CAUSES, HISTOGRAM_BUCKETS, RawTally
+from pktswarm.traffic.counting.kernel_structs import CAUSES, RawTally
+from pktswarm.traffic.counting.latency_histogram import HISTOGRAM_BUCKETS, LARGEST_ERROR, bucket, middle, percentile
 from pktswarm.traffic.counting.tally import (
-    LARGEST_ERROR,
     REMEMBERED,
     Jitter,
     Latency,
     Tally,
-    bucket,
     delays,
-    middle,
     not_received,
-    percentile,
     so_far,
     stamped,
     torn,

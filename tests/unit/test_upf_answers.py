@@ -11,7 +11,7 @@ from pktswarm.master.upf import pfcp_decode
 from pktswarm.master.upf.pfcp_decode import Answer, Malformed
 from pktswarm.master.upf.signalling_load import Rate
 from pktswarm.master.upf.statistics import Times
-from pktswarm.traffic.counting.tally import bucket, middle
+from pktswarm.traffic.counting.latency_histogram import bucket, middle
 
 
 def read(message: Packet) -> Answer:

@@ -17,7 +17,7 @@ from pktswarm.master.results.users import Users
 from pktswarm.master.scenario import expectations
 from pktswarm.master.scenario.expectations import METRICS, Expect, Limits, UserLimits, parse
 from pktswarm.master.upf.document import N4Document
-from pktswarm.traffic.counting.tally import LARGEST_ERROR
+from pktswarm.traffic.counting.latency_histogram import LARGEST_ERROR
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import FlowUsers, Leg
 

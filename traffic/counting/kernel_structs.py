@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from ctypes import Structure, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, sizeof
 
+from pktswarm.traffic.counting.latency_histogram import HISTOGRAM_BUCKETS
+
 CAUSES = (
     "dst_mac",
     "src_mac",
@@ -34,8 +36,6 @@ UNMATCHED_KINDS = ("other", "unknown_stream", "fragment", "malformed", "damaged"
 FRAGMENTS = ("begun", "foreign", "whole", "again", "too_long")
 """enum fragments_event, in its order: the first three count packets, the last two fragments."""
 WINDOW_WORDS = 2048
-HISTOGRAM_BITS, HISTOGRAM_TOP_BIT = 6, 40
-HISTOGRAM_BUCKETS = (HISTOGRAM_TOP_BIT - HISTOGRAM_BITS + 1) << HISTOGRAM_BITS
 HEAD_BYTES, ROW_RANGES, MOST_ROWS = 160, 4, 64
 NO_LEG = 0xFFFFFFFF
 NUMBERED_NOT, NUMBERED_BY_US, NUMBERED_BY_PKTGEN = range(3)

@@ -11,13 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from pktswarm.traffic.counting.kernel_structs import CAUSES, HISTOGRAM_BITS, HISTOGRAM_BUCKETS, WINDOW_WORDS, RawTally
+from pktswarm.traffic.counting.kernel_structs import CAUSES, WINDOW_WORDS, RawTally
+from pktswarm.traffic.counting.latency_histogram import middle, percentile
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.typed_json import decode_fields
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
-LARGEST_ERROR = 0.5 / (1 << HISTOGRAM_BITS)
-"""Largest relative error of a percentile: half a bucket, whose width is at most 1/64 of its values."""
 REMEMBERED = 64 * (WINDOW_WORDS - 1)
 """Duplicates are detected exactly unless a frame this many numbers ahead has been received."""
 
@@ -214,27 +213,3 @@ def delays(raw: RawTally, buckets: Sequence[int], bias_ns: int = 0) -> list[list
     """[latency in ns, frames] of each bucket, from which latency() makes its percentiles."""
     low, high = raw.latency_min_ns, raw.latency_max_ns
     return [[min(max(middle(n) - bias_ns, low), high), frames] for n, frames in enumerate(buckets) if frames]
-
-
-def bucket(value_ns: int) -> int:
-    """The bucket of a latency: exact below 128 ns, then 64 buckets for each power of two."""
-    shift = max(0, max(value_ns, 0).bit_length() - 1 - HISTOGRAM_BITS)
-    return min((shift << HISTOGRAM_BITS) + (max(value_ns, 0) >> shift), HISTOGRAM_BUCKETS - 1)
-
-
-def middle(index: int) -> int:
-    """The representative value of a bucket: at most LARGEST_ERROR from any value in it."""
-    shift = max(0, (index >> HISTOGRAM_BITS) - 1)
-    low = (index - (shift << HISTOGRAM_BITS)) << shift
-    return low + ((1 << shift) >> 1)
-
-
-def percentile(buckets: Sequence[int], part: float) -> int:
-    """The percentile by nearest rank: the least value that `part` of all values do not exceed. ValueError for none."""
-    wanted = max(1, math.ceil(part * sum(buckets)))
-    seen = 0
-    for index, count in enumerate(buckets):
-        seen += count
-        if seen >= wanted:
-            return middle(index)
-    raise ValueError("an empty histogram has no percentiles")
