@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pktswarm.master.api import errors
 from pktswarm.master.api.orders import (
@@ -103,28 +103,31 @@ class Process:
                         self._turn.release()
 
     def _read_rate_answer(self) -> None:
-        while self._answers.empty():
+        if self._answers.empty():
+            answer = next(event for event in self._events() if isinstance(event, RateAnswer))
+            self._answers.put(answer.error)
+
+    def _answer(self, show: Callable[[str], None]) -> Done:
+        for event in self._events():
+            match event:
+                case Shown(document):
+                    show(document)
+                case RateAnswer(error):
+                    self._answers.put(error)
+                case Failed():
+                    raise errors.to_error(event)
+                case Done():
+                    return event
+        raise AssertionError("the events have no end")
+
+    def _events(self) -> Iterator[WorkerEvent]:
+        """Yields what has come, also with an event that somebody took before, and waits for more. Raises Error at the
+        end of the worker."""
+        while True:
+            yield from (event for event, _ in self._lines.messages())
             if self._lines.closed:
                 raise PktswarmError(f"the worker process ended: {self._words() or 'no message'}")
             self._lines.receive(None)
-            for event, _ in self._lines.messages():
-                if isinstance(event, RateAnswer):
-                    self._answers.put(event.error)
-
-    def _answer(self, show: Callable[[str], None]) -> Done:
-        while not self._lines.closed:
-            self._lines.receive(None)
-            for event, _ in self._lines.messages():
-                match event:
-                    case Shown(document):
-                        show(document)
-                    case RateAnswer(error):
-                        self._answers.put(error)
-                    case Failed():
-                        raise errors.to_error(event)
-                    case Done():
-                        return event
-        raise PktswarmError(f"the worker process ended: {self._words() or 'no message'}")
 
     def stop(self) -> None:
         """Stops the running order as Ctrl-C does; nothing where there is none."""
@@ -141,6 +144,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._lines.socket.close()
         self._output.close()
 
     def _words(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 import pktswarm
 from pktswarm.master.api import errors
 from pktswarm.master.api.cluster import _options
-from pktswarm.master.api.orders import Failed, decode_worker_event
+from pktswarm.master.api.orders import Done, Failed, RateAnswer, decode_worker_event
+from pktswarm.master.api.process import Process
 from pktswarm.traffic.errors import BadInput, BadInputs, Busy, PktswarmError
 from pktswarm.traffic.protocol.codec import encode, parse
+from pktswarm.traffic.protocol.messages import Lines
 from result_folders import Made, leg
 
 ROOT = Path(__file__).parents[2]
@@ -109,6 +112,25 @@ def test_a_crashed_run_has_what_its_log_has(tmp_path: Path) -> None:
     assert raised.value.exit_status == 3
     with pytest.raises(pktswarm.BadInput, match="no results of a run"):
         pktswarm.Result.load(tmp_path)
+
+
+def test_an_answer_that_comes_with_the_end_of_a_run_is_not_lost() -> None:
+    """Both in one piece: the thread of the run takes the first, that of set_rate() the second."""
+    process = Process()
+    try:
+        ours, theirs = socket.socketpair()
+        process._lines.socket.close()
+        process._lines = Lines(ours, decode_worker_event)
+        late = RateAnswer(errors.to_event(PktswarmError("no run goes on")))
+        theirs.sendall(b"".join(encode(event) + b"\n" for event in (Done(0, "folder"), late)))
+        assert process._answer(lambda document: None) == Done(0, "folder")
+        process._read_rate_answer()
+        assert process._answers.get(timeout=1) == late.error
+        theirs.close()
+        with pytest.raises(pktswarm.Error, match="the worker process ended: no message"):
+            process._answer(lambda document: None)
+    finally:
+        process.close()
 
 
 def test_options_become_words() -> None:
