@@ -28,8 +28,8 @@ static __always_inline int hand_over(frame_context *ctx)
 	__s32 refuses;
 	long result;
 
-	ctx->queue_mapping = egress_queue;
-	result = bpf_clone_redirect(ctx, egress_index, 0);
+	ctx->queue_mapping = settings.egress_queue;
+	result = bpf_clone_redirect(ctx, settings.egress_index, 0);
 	if (result == TAKEN) {
 		state.device_sent++;
 		state.popped++;

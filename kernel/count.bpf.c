@@ -386,24 +386,34 @@ static __always_inline void take_causes(struct tally *t, __u32 causes)
 		t->altered_by[i] += causes >> i & 1;
 }
 
-/* Returns the set of causes for header fields that differ from the expected ones. */
-static __always_inline __u32 changed_fields(const struct fields *found, const struct expectation *e)
+/*
+ * The set of causes for header fields that differ from the expected ones. A global function, for the few frames that
+ * are changed: the verifier would check its rounds once for each state of the frame before it.
+ */
+__noinline __u32 causes_of(const struct fields *found, const struct expectation *e)
 {
-	const __u64 *words = (const void *)found;
 	const __u8 *bytes = (const void *)found;
-	const __u8 *mask = (const void *)e->mask;
-	const __u8 *value = (const void *)e->value;
-	__u64 differs = 0;
+	const __u8 *mask, *value;
 	__u32 causes = 0;
 
-	for (int i = 0; i < FIELD_WORDS; i++)
-		differs |= (words[i] ^ e->value[i]) & e->mask[i];
-	if (!differs)
+	if (!found || !e)
 		return 0;
+	mask = (const void *)e->mask;
+	value = (const void *)e->value;
 	for (int i = 0; i < sizeof(*found); i++)
 		/* 1 for any difference, without a branch: the verifier would follow 2^64 paths. */
 		causes |= ((((bytes[i] ^ value[i]) & mask[i]) + 255u) >> 8) << cause_of[i];
 	return causes;
+}
+
+static __always_inline __u32 changed_fields(const struct fields *found, const struct expectation *e)
+{
+	const __u64 *words = (const void *)found;
+	__u64 differs = 0;
+
+	for (int i = 0; i < FIELD_WORDS; i++)
+		differs |= (words[i] ^ e->value[i]) & e->mask[i];
+	return differs ? causes_of(found, e) : 0;
 }
 
 /*

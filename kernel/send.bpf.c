@@ -91,11 +91,7 @@ struct {
 
 struct state state;
 
-/* 1 if frames are sent one by one (the batch of BPF_PROG_RUN): then waiting delays no earlier frame. */
-const volatile __u32 may_spin SEC(".rodata.settings") = 0;
-
-/* 1: stamps hold TAI, which PTP steers. Linux before 6.1 lacks the call; its verifier skips it when this is 0. */
-const volatile __u32 stamp_tai SEC(".rodata.settings") = 0;
+const volatile struct send_settings settings SEC(".rodata.settings") = {};
 
 #ifdef SEND_BY_TC
 #include "send_by_tc.h"
@@ -144,11 +140,11 @@ static __always_inline __u64 wait(__u64 due_ns)
 	__u64 now;
 
 	/* In a batch frames follow each other immediately: one reading serves four of them, within one batch. */
-	if (!may_spin && due_ns <= state.last_ns && (state.runs - 1) % FRAMES_A_READING)
+	if (!settings.may_spin && due_ns <= state.last_ns && (state.runs - 1) % FRAMES_A_READING)
 		return state.last_ns;
 	now = bpf_ktime_get_ns();
 	note_absence(due_ns, now);
-	if (may_spin && (now + state.soon_ns >= due_ns || due_ns == state.surely_ns))
+	if (settings.may_spin && (now + state.soon_ns >= due_ns || due_ns == state.surely_ns))
 		for (int i = 0; now < due_ns && i < SPINS; i++)
 			now = bpf_ktime_get_ns();
 	state.last_ns = now;
@@ -242,6 +238,22 @@ static __always_inline __u64 next_step(struct leg *leg)
 	return until_step_ends(leg, begin_ns + (leg->left >> GAP_FRACTION_BITS));
 }
 
+/* A trace, or a sequence. */
+static __always_inline int has_records(const struct leg *leg)
+{
+	return (settings.traces || settings.sequences) && leg->records;
+}
+
+static __always_inline int is_sequence(const struct leg *leg)
+{
+	return settings.sequences && leg->sequence_of_records;
+}
+
+static __always_inline int is_trace(const struct leg *leg)
+{
+	return settings.traces && leg->records && !leg->sequence_of_records;
+}
+
 static __always_inline struct record *next_record(struct leg *leg)
 {
 	__u32 key = leg->first_record + leg->record;
@@ -265,18 +277,19 @@ static __always_inline __u64 next_in_trace(struct leg *leg)
 /* Returns the leg's next due time after a frame, sent or skipped. */
 static __always_inline __u64 next_due(struct leg *leg, __u64 due_ns, __u64 now)
 {
-	__u64 next_ns = leg->records ? next_in_trace(leg) : 0;
+	int recorded = has_records(leg);
+	__u64 next_ns = recorded ? next_in_trace(leg) : 0;
 
 	if (leg->remaining != NEVER && --leg->remaining == 0)
 		return NEVER;
 	if (!leg->timed) /* after all frames due by now: legs without a rate take turns and yield to the others */
 		return now;
-	if (leg->records)
+	if (recorded)
 		return next_ns;
 	if (++leg->in_burst < leg->burst)
 		return due_ns;
 	leg->in_burst = 0;
-	if (leg->steps)
+	if (settings.steps && leg->steps)
 		return next_in_pace(leg, due_ns);
 	return later(leg, due_ns, 1);
 }
@@ -306,7 +319,7 @@ static __always_inline int late(struct leg *leg, __u64 due_ns, __u64 now)
 /* Skips the frame that is due; in a stream with a steady rate, all that are as late. */
 static __always_inline int skip(struct leg *leg, __u32 index, __u64 due_ns, __u64 now)
 {
-	if (!leg->records && !leg->steps)
+	if (!has_records(leg) && !leg->steps)
 		due_ns = skip_many(leg, due_ns, now);
 	leg->skipped++;
 	set_due(index, next_due(leg, due_ns, now));
@@ -368,6 +381,11 @@ static __always_inline void count_on(struct rule *rule)
 	rule->position = next < rule->count ? next : 0;
 }
 
+static __always_inline int has_mode(enum rule_mode mode)
+{
+	return settings.modes >> mode & 1;
+}
+
 /* The next value of a rule. */
 static __always_inline __u64 choose(struct leg *leg, struct rule *rule)
 {
@@ -375,16 +393,16 @@ static __always_inline __u64 choose(struct leg *leg, struct rule *rule)
 
 	if (rule->mode == RULE_COUNT) {
 		count_on(rule);
-	} else if (rule->mode == RULE_RANDOM) {
+	} else if (has_mode(RULE_RANDOM) && rule->mode == RULE_RANDOM) {
 		value = draw(leg);
 		rule->position = rule->count ? value % rule->count : value;
-	} else if (rule->mode == RULE_LINKED) {
+	} else if (has_mode(RULE_LINKED) && rule->mode == RULE_LINKED) {
 		value = leg->rule[rule->link & (MAX_RULES - 1)].position;
 		rule->position = value < rule->count ? value : value % rule->count; /* divisions are expensive */
-	} else {
+	} else if (settings.sequences) {
 		rule->position = rule->mode == RULE_USER ? leg->user : leg->frame_bytes;
 	}
-	if (rule->table) {
+	if (settings.tables && rule->table) {
 		__u32 key = rule->first + rule->position;
 		__u64 *entry = bpf_map_lookup_elem(&table, &key);
 
@@ -451,19 +469,20 @@ static __always_inline void make(struct leg *leg, struct slot *slot, __u64 now)
 {
 	struct change change = { .leg = leg, .slot = slot };
 
-	for (int i = 0; i < MAX_RULES && i < leg->rules; i++) {
+	for (int i = 0; i < MAX_RULES && i < settings.rules && i < leg->rules; i++) {
 		struct rule *rule = &leg->rule[i];
 
 		put(&change, rule->window, rule->mask, choose(leg, rule) << rule->shift, rule->weight);
 	}
 #ifndef SEND_WITHOUT_NOISE
-	if (slot->noise_windows)
+	if (settings.noise && slot->noise_windows) {
 		bpf_loop(slot->noise_windows, draw_window, &change, 0);
-	if (leg->checked && slot->noise_windows)
-		check_payload(&change);
+		if (leg->checked)
+			check_payload(&change);
+	}
 #endif
 	if (leg->stamp)
-		stamp(leg, slot, stamp_tai ? bpf_ktime_get_tai_ns() : now);
+		stamp(leg, slot, settings.stamp_tai ? bpf_ktime_get_tai_ns() : now);
 	for (int i = 0; i < MAX_CHECKSUMS && i < leg->sums; i++)
 		mend(&change, &leg->sum[i], change.sum[i]);
 }
@@ -599,13 +618,16 @@ static __always_inline int edit_part(frame_context *ctx, const struct part *part
 	return shift.outside;
 }
 
-/* Writes the next fragment of the packet in the slot. Returns the frame's bytes, 0 on failure. */
-static __always_inline __u32 write_part(frame_context *ctx, struct leg *leg, const struct slot *slot)
+/* Writes the next fragment of the packet in the slot. Returns the frame's bytes, 0 on failure. Global as copy_part(). */
+__noinline __u32 write_part(frame_context *ctx, struct leg *leg, const struct slot *slot)
 {
-	__u32 key = leg->part_slot * MAX_PARTS + leg->part;
-	struct part *part = bpf_map_lookup_elem(&parts, &key);
-	__u32 bytes, padded;
+	__u32 key, bytes, padded;
+	struct part *part;
 
+	if (!leg || !slot)
+		return 0;
+	key = leg->part_slot * MAX_PARTS + leg->part;
+	part = bpf_map_lookup_elem(&parts, &key);
 	if (!part || !part->bytes || !part->head_bytes)
 		return 0;
 	bytes = part->head_bytes + part->bytes;
@@ -620,19 +642,29 @@ static __always_inline __u32 write_part(frame_context *ctx, struct leg *leg, con
 	return padded;
 }
 
+/* Whether a packet's further fragments are to be sent first. */
+static __always_inline int in_a_packet(const struct leg *leg)
+{
+	return settings.parts && leg->part;
+}
+
 /* Returns the frame's bytes, 0 on failure. */
 static __always_inline __u32 write_stream(frame_context *ctx, struct leg *leg, __u64 now)
 {
-	__u32 key = leg->part ? leg->part_slot : leg->slot + (leg->sizes > 1 ? choose(leg, &leg->size) : 0);
-	struct slot *slot = bpf_map_lookup_elem(&slots, &key);
-	__u32 bytes;
+	__u32 key = leg->slot, bytes;
+	struct slot *slot;
 
+	if (in_a_packet(leg))
+		key = leg->part_slot;
+	else if (settings.sizes && leg->sizes > 1)
+		key += choose(leg, &leg->size);
+	slot = bpf_map_lookup_elem(&slots, &key);
 	if (!slot)
 		return 0;
-	if (leg->part)
+	if (in_a_packet(leg))
 		return write_part(ctx, leg, slot);
 	bytes = slot->frame_bytes;
-	if (leg->sequence_of_records) {
+	if (is_sequence(leg)) {
 		struct record *record = next_record(leg);
 
 		if (!record)
@@ -642,7 +674,7 @@ static __always_inline __u32 write_stream(frame_context *ctx, struct leg *leg, _
 	}
 	make(leg, slot, now);
 	leg->part_slot = key;
-	if (slot->parts > 1)
+	if (settings.parts && slot->parts > 1)
 		return write_part(ctx, leg, slot);
 	if (set_size(ctx, bytes))
 		return 0;
@@ -696,7 +728,7 @@ static __always_inline int stamp_trace(frame_context *ctx, struct leg *leg, cons
 		return 0;
 	if (!numbered || at > SLOT_BYTES - sizeof(*stamp))
 		return -1;
-	if (stamp_tai)
+	if (settings.stamp_tai)
 		now = bpf_ktime_get_tai_ns();
 	__builtin_memcpy(stamp, (const __u8 *)(places + 1) + at, STAMP_TIME);
 	stream = bpf_be64_to_cpu(*stamp_number(stamp)) & ~STAMP_MASK;
@@ -783,14 +815,14 @@ static __always_inline void note(struct leg *leg, __u32 index, __u32 bytes, int 
 		leg->first_ns = now;
 	leg->generated_bytes += bytes;
 	leg->last_ns = now;
-	if (leg->in_parts) {
+	if (settings.parts && leg->in_parts) {
 		note_part(leg, pending, is_late);
 		return;
 	}
 	leg->late += is_late;
 	if (leg->user_rule)
 		count_user(pending->user, 1);
-	if (!leg->records || leg->sequence_of_records)
+	if (!is_trace(leg))
 		leg->sequence++;
 }
 
@@ -803,11 +835,11 @@ static __always_inline int send_one(frame_context *ctx, struct leg *leg, __u32 i
 	__u32 bytes;
 
 	/* A packet is late, or skipped, as a whole. */
-	if (leg->part)
+	if (in_a_packet(leg))
 		is_late = leg->packet_late;
 	else if (is_late && leg->skip)
 		return skip(leg, index, due_ns, now);
-	if (leg->records && !leg->sequence_of_records)
+	if (is_trace(leg))
 		bytes = write_trace(ctx, leg, now);
 	else
 		bytes = write_stream(ctx, leg, now);
@@ -817,7 +849,7 @@ static __always_inline int send_one(frame_context *ctx, struct leg *leg, __u32 i
 	}
 	leg->packet_late = is_late;
 	note(leg, index, bytes, is_late, now);
-	if (!leg->part) /* otherwise its next fragment is due now */
+	if (!in_a_packet(leg)) /* otherwise its next fragment is due now */
 		set_due(index, next_due(leg, due_ns, now));
 	return hand_over(ctx);
 }
@@ -844,11 +876,11 @@ int send(frame_context *ctx)
 	leg = bpf_map_lookup_elem(&legs, &index);
 	if (!leg)
 		return NOTHING_SENT;
-	if (!leg->part && (due_ns >= leg->stop_ns || now >= leg->give_up_ns)) {
+	if (!in_a_packet(leg) && (due_ns >= leg->stop_ns || now >= leg->give_up_ns)) {
 		set_due(index, NEVER);
 		return NOTHING_SENT;
 	}
-	if (leg->crossing) {
+	if (settings.steps && leg->crossing) {
 		set_due(index, next_step(leg));
 		return NOTHING_SENT;
 	}
@@ -889,7 +921,7 @@ static __always_inline struct leg *fail(__u32 number, __u32 *index, int *packet)
 		return leg;
 	leg->failed_bytes += pending->bytes & ~PENDING_LATE;
 	*packet = 1;
-	if (leg->in_parts) {
+	if (settings.parts && leg->in_parts) {
 		*packet = fail_part(leg, pending);
 		return leg;
 	}

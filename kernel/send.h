@@ -68,6 +68,31 @@ struct noise {
 	__u16 unused[3];
 };
 
+/*
+ * What user space sets before it loads the program. The verifier knows the values: it neither follows nor keeps the
+ * branches for what no leg of the schedule has, so most schedules load in a third of the time, and run a shorter program.
+ */
+struct send_settings {
+	__u32 may_spin; /* frames are sent one by one (the batch of BPF_PROG_RUN): waiting delays no earlier frame */
+	__u32 stamp_tai; /* stamps hold TAI, which PTP steers. Linux before 6.1 lacks the call */
+	__u32 egress_index; /* by clones: of the interface */
+	/*
+	 * By clones, counted from 1: a recorded queue of reception, from which the kernel derives that of transmission.
+	 * Otherwise it would hash each frame, and the users of a stream would overtake each other in different queues.
+	 */
+	__u32 egress_queue;
+	/* The schedule's: */
+	__u32 rules; /* the most that a leg has */
+	__u32 modes; /* 1 << enum rule_mode, of all rules */
+	__u32 tables; /* a rule has one */
+	__u32 sizes; /* a leg has several */
+	__u32 noise; /* a slot has some */
+	__u32 parts; /* a leg has packets in fragments */
+	__u32 traces; /* a leg plays one */
+	__u32 sequences; /* a leg has one */
+	__u32 steps; /* a leg has a pace */
+};
+
 /* The frame of a leg, of one size. */
 struct slot {
 	__u16 frame_bytes; /* without FCS */

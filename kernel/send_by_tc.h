@@ -13,14 +13,6 @@ typedef struct __sk_buff frame_context;
 #define ONE_SENT XDP_REDIRECT
 #define store_bytes(ctx, offset, from, bytes) bpf_skb_store_bytes(ctx, offset, from, bytes, 0)
 
-const volatile __u32 egress_index SEC(".rodata.settings") = 0; /* of the interface */
-
-/*
- * Counted from 1: a recorded queue of reception, from which the kernel derives that of transmission. Otherwise it would
- * hash each frame, and the users of a stream would overtake each other in different queues.
- */
-const volatile __u32 egress_queue SEC(".rodata.settings") = 1;
-
 /* Fails if the kernel has no memory for so many bytes; they stay linear. */
 static __always_inline int set_size(frame_context *ctx, __u32 bytes)
 {

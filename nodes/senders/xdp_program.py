@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
-import struct
 import sys
 from collections.abc import Sequence
 
@@ -70,10 +69,10 @@ class Program:
         }
         for name, number in entries.items():
             self._object.set_entries(name, max(1, number))
-        settings = struct.pack("=II", batch == 1, self._clock == "ptp")
-        if not self._way.live:
-            settings += struct.pack("=II", interface_index, self._queue + 1)
-        self._object.set_constants(".rodata.settings", settings)
+        settings = compiled.settings()
+        settings.may_spin, settings.stamp_tai = batch == 1, self._clock == "ptp"
+        settings.egress_index, settings.egress_queue = interface_index, self._queue + 1
+        self._object.set_constants(".rodata.settings", bytes(settings))
         self._object.load()
         if self._way.live:
             self._object.map("egress").update(bytes(4), interface_index.to_bytes(4, sys.byteorder))

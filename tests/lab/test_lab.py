@@ -1,5 +1,6 @@
 """A real lab: what it is made of, that counts are true in it, and that nothing of it stays."""
 
+import contextlib
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import pytest
 from pktswarm import lab
 from pktswarm.lab.birth import started_ticks
 from pktswarm.lab.plan import plan
-from pktswarm.nodes import stale_spools
+from pktswarm.nodes import changes, stale_spools
 from pktswarm.traffic.errors import BadInput
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -72,15 +73,21 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def test_down_takes_the_folder_of_a_frozen_guard_along(tmp_path: Path) -> None:
     this = Lab(f"z{os.getpid()}", tmp_path)
-    try:
-        before = set(stale_spools.SPOOLS.glob("pktswarm-*"))
-        rank = this.popen("rx1", sys.executable, "-P", "-c", FROZEN_GUARD)
-        assert rank.stdout is not None and rank.stdout.readline() and rank.stdout.readline() == "frozen\n"
-        assert set(stale_spools.SPOOLS.glob("pktswarm-*")) - before
-    finally:
-        this.end()
-    rank.communicate(timeout=30)
-    assert not set(stale_spools.SPOOLS.glob("pktswarm-*")) - before
+    with namespaces_of(this) as made:
+        try:
+            rank = this.popen("rx1", sys.executable, "-P", "-c", FROZEN_GUARD)
+            assert rank.stdout is not None and rank.stdout.readline() and rank.stdout.readline() == "frozen\n"
+            assert len(spools_in(made)) == 1
+        finally:
+            this.end()
+        rank.communicate(timeout=30)
+        assert spools_in(made) == []
+
+
+def spools_in(namespaces: set[int]) -> list[Path]:
+    """Of guards in these network namespaces; those of other tests are in the same place."""
+    spools = list(stale_spools.SPOOLS.glob("pktswarm-*"))
+    return [path for path in spools if (found := changes.read(path)) and found[0].namespace in namespaces]
 
 
 def network_namespaces() -> set[int]:
@@ -119,33 +126,37 @@ def within(seconds: float, condition: object) -> bool:
     return False
 
 
-def namespaces_of(this: Lab) -> set[int]:
-    return {Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in this.state.keeper.pids.values()}
+@contextlib.contextmanager
+def namespaces_of(this: Lab) -> Iterator[set[int]]:
+    """Their numbers. Kept open meanwhile: the kernel would give a number that is free to another test's lab."""
+    with contextlib.ExitStack() as kept:
+        handles = [kept.enter_context(Path(f"/proc/{pid}/ns/net").open()) for pid in this.state.keeper.pids.values()]
+        yield {os.fstat(handle.fileno()).st_ino for handle in handles}
 
 
 def test_down_leaves_nothing(tmp_path: Path) -> None:
     root_links = sorted(entry.name for entry in Path("/sys/class/net").iterdir())
     run_before = sorted(entry.name for entry in Path("/run").iterdir())
     this = Lab("leaves-nothing", tmp_path)
-    try:
-        made = namespaces_of(this)
-        assert len(made) == 5  # m0, tx1, rx1, switch, dut
-        assert made <= network_namespaces()
-        assert sorted(entry.name for entry in Path("/sys/class/net").iterdir()) == root_links
-        assert not {"pktswarm-lab", "sshd"} & {entry.name for entry in Path("/run").iterdir()} - set(run_before)
-    finally:
-        lab.down(this.name, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    assert not made & network_namespaces()
+    with namespaces_of(this) as made:
+        try:
+            assert len(made) == 5  # m0, tx1, rx1, switch, dut
+            assert made <= network_namespaces()
+            assert sorted(entry.name for entry in Path("/sys/class/net").iterdir()) == root_links
+            assert not {"pktswarm-lab", "sshd"} & {entry.name for entry in Path("/run").iterdir()} - set(run_before)
+        finally:
+            lab.down(this.name, tmp_path)
+        assert list(tmp_path.iterdir()) == []
+        assert not made & network_namespaces()
     assert processes_of(this.name) == []
 
 
 def test_a_killed_keeper_takes_everything_along(tmp_path: Path) -> None:
     this = Lab("killed", tmp_path)
     try:
-        made = namespaces_of(this)
-        os.kill(this.state.keeper.keeper_pid, signal.SIGKILL)
-        assert within(5, lambda: not made & network_namespaces())
+        with namespaces_of(this) as made:
+            os.kill(this.state.keeper.keeper_pid, signal.SIGKILL)
+            assert within(5, lambda: not made & network_namespaces())
         assert within(5, lambda: lab.status(this.name, tmp_path)["why"].endswith("is gone"))
         again = Lab(this.name, tmp_path)  # the stale inventory is no obstacle
         again.on("tx1", "true")
@@ -187,7 +198,8 @@ def test_two_labs_stand_side_by_side(shared: Lab, tmp_path: Path) -> None:
     names = (name for name in ("beside", "aside") if addresses.isdisjoint(node.address for node in plan(name).nodes))
     other = Lab(next(names), tmp_path)
     try:
-        assert not namespaces_of(shared) & namespaces_of(other)
+        with namespaces_of(shared) as ours, namespaces_of(other) as theirs:
+            assert not ours & theirs
         for this in (shared, other):
             assert this.on("m0", *SSH, "rx1", "hostname").strip() == "rx1"
         peers = [node.address for node in other.state.plan.nodes]
@@ -337,11 +349,11 @@ def test_down_ends_a_guest_and_what_runs_on_nodes(tmp_path: Path) -> None:
     command = this.popen("tx1", "sh", "-c", "echo 1; exec sleep 60")
     try:
         assert guest.stdout is not None and guest.stdout.readline() and command.stdout and command.stdout.readline()
-        made = namespaces_of(this)
-        lab.down("guests", tmp_path)
-        assert guest.wait(5) == -signal.SIGTERM
-        assert command.wait(5) != 0
-        assert within(5, lambda: not made & network_namespaces())
+        with namespaces_of(this) as made:
+            lab.down("guests", tmp_path)
+            assert guest.wait(5) == -signal.SIGTERM
+            assert command.wait(5) != 0
+            assert within(5, lambda: not made & network_namespaces())
     finally:
         for process in (guest, command):
             process.kill()

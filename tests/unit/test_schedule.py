@@ -48,6 +48,7 @@ def a_leg(*headers: dict[str, Any], **more: Any) -> Leg:
 @pytest.mark.parametrize(
     ("name", "record"),
     [
+        ("send_settings", schedule_records.SettingsRecord),
         ("leg", schedule_records.LegRecord),
         ("step", schedule_records.StepRecord),
         ("rule", schedule_records.RuleRecord),
@@ -462,3 +463,26 @@ def test_a_counter_that_stays_begins_with_the_whole_of_its_stay() -> None:
     )
     own, linked = schedule.compile_leg(leg, 1).record.rule[:2]
     assert (own.position, own.stay, own.stays, linked.stay) == (3, 2**32 - 1, 0, 0)
+
+
+def settings_of(*legs: Leg) -> dict[str, int]:
+    """Without what a schedule has none of."""
+    settings = assemble([schedule.compile_leg(leg, 1) for leg in legs]).settings()
+    return {name: value for name, *_ in settings._fields_ if (value := getattr(settings, name))}
+
+
+def test_what_no_leg_has_is_left_out_of_the_program() -> None:
+    assert settings_of(a_leg()) == {}
+    counted, random = 1 << schedule_records.COUNT, 1 << schedule_records.RANDOM
+    varied = a_leg(IPV4, {"udp": {"src": {"increment": [1, 4]}, "dst": {"random": [1, 4]}}})
+    assert settings_of(a_leg(), varied) == {"rules": 2, "modes": counted | random}
+    listed = a_leg(IPV4, {"udp": {"src": 1, "dst": {"list": [1, 2]}}})
+    assert settings_of(listed, varied) == {"rules": 2, "modes": counted | random, "tables": 1}
+    sizes = a_leg(sizes=[[64, 14], [594, 8]], size_bytes=594)
+    assert settings_of(sizes) == {"modes": random, "tables": 1, "sizes": 1}
+
+
+def test_what_a_trace_needs_stays_in_the_program() -> None:
+    recorded = a_trace((0, bytes(60)), (1000, bytes(60)))
+    settings = of_traces({"t.pcap": recorded}, a_trace_leg()).settings()
+    assert (settings.traces, settings.sequences, settings.rules) == (1, 0, 0)

@@ -12,7 +12,15 @@ from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import leg_frames, trace
 from pktswarm.traffic.schedule.compile import CompiledLeg, compile_leg
 from pktswarm.traffic.schedule.pace import seed_of
-from pktswarm.traffic.schedule.records import MAX_LEGS, MAX_PARTS, NEVER, AnySlot, PartRecord, StepRecord
+from pktswarm.traffic.schedule.records import (
+    MAX_LEGS,
+    MAX_PARTS,
+    NEVER,
+    AnySlot,
+    PartRecord,
+    SettingsRecord,
+    StepRecord,
+)
 from pktswarm.traffic.schedule.sequence import Records
 
 
@@ -42,6 +50,24 @@ class Schedule:
     def is_noisy(self) -> bool:
         """Whether frames have random payload."""
         return any(slot.noise_windows for slot in self.slots)
+
+    def settings(self) -> SettingsRecord:
+        """What its legs have; the rest of the program is left out when it is loaded. Without what is not of the
+        schedule: clock, batch and interface."""
+        legs = [leg.record for leg in self.legs]
+        sizes = [leg.size for leg in legs if leg.sizes > 1]
+        rules = [rule for leg in legs for rule in leg.rule[: leg.rules]] + sizes
+        return SettingsRecord(
+            rules=max(leg.rules for leg in legs),
+            modes=sum({1 << rule.mode for rule in rules}),
+            tables=any(rule.table for rule in rules),
+            sizes=bool(sizes),
+            noise=self.is_noisy,
+            parts=any(leg.in_parts for leg in legs),
+            traces=any(leg.records and not leg.sequence_of_records for leg in legs),
+            sequences=any(leg.sequence_of_records for leg in legs),
+            steps=any(leg.steps for leg in legs),
+        )
 
     @property
     def store_bytes(self) -> int:

@@ -34,6 +34,26 @@ class NoiseRecord(ctypes.Structure):
     _fields_ = (("start", c_uint16), ("weight", c_uint16 * MAX_CHECKSUMS), ("unused", c_uint16 * 3))
 
 
+class SettingsRecord(ctypes.Structure):
+    """struct send_settings: set before the program is loaded."""
+
+    _fields_ = (
+        ("may_spin", c_uint32),
+        ("stamp_tai", c_uint32),
+        ("egress_index", c_uint32),
+        ("egress_queue", c_uint32),
+        ("rules", c_uint32),
+        ("modes", c_uint32),
+        ("tables", c_uint32),
+        ("sizes", c_uint32),
+        ("noise", c_uint32),
+        ("parts", c_uint32),
+        ("traces", c_uint32),
+        ("sequences", c_uint32),
+        ("steps", c_uint32),
+    )
+
+
 class SlotRecord(ctypes.Structure):
     _fields_ = (
         ("frame_bytes", c_uint16),
