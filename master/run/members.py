@@ -240,7 +240,8 @@ class Members:
         deadline = time.monotonic() + deadline_s * self.patience
         while open_ranks() and time.monotonic() < deadline:
             self.pump()
-            (rest or self.rest)()
+            if open_ranks():
+                (rest or self.rest)()
         for rank in open_ranks():
             self.lose(rank, f"did not reach {step!r} within {deadline_s:.0f} s")
         return [rank for rank in waited if rank not in self.living and (rank, step) not in self.seen]
@@ -251,7 +252,8 @@ class Members:
             self.pump()
             if time.monotonic() > deadline:
                 raise Stopped(f"{awaited} did not come within {deadline_s:.0f} s")
-            self.rest()
+            if not condition():
+                self.rest()
 
     def sleep(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
