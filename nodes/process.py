@@ -13,8 +13,10 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from pktswarm.nodes.hidden_files import hiding
 from pktswarm.traffic.errors import EngineError
 
 GRACE_S = 2.0
@@ -22,10 +24,14 @@ TOOL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class EngineProcess:
-    """Runs `command` with its output in `output_file`. `limit_s`: killed after so long, whatever happens."""
+    """Runs `command` with its output in `output_file`. `limit_s`: killed after so long, whatever happens. `hidden`:
+    files that are empty for it."""
 
-    def __init__(self, engine: str, command: list[str], output_file: Path, limit_s: float) -> None:
+    def __init__(
+        self, engine: str, command: list[str], output_file: Path, limit_s: float, hidden: Sequence[Path] = ()
+    ) -> None:
         self.engine, self.command, self.output_file, self.limit_s = engine, command, output_file, limit_s
+        self.hidden = hidden
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -40,6 +46,7 @@ class EngineProcess:
                 cwd=self.output_file.parent,
                 # A group of its own, so that one signal reaches the engine and every worker it forked.
                 start_new_session=True,
+                preexec_fn=hiding(self.hidden),  # a guard has one thread
                 env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
             )
 

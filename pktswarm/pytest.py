@@ -53,14 +53,15 @@ def pktswarm_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Adds the runs of a test to its report; pytest shows them where the test fails."""
+    """Adds its runs, and their pages, to the report of a test that fails."""
     cluster: Cluster | None = getattr(item, "funcargs", {}).get("pktswarm_cluster")
     before = len(cluster.made) if cluster is not None else 0
     try:
         yield
-    finally:
+    except Exception:
         for folder in cluster.made[before:] if cluster is not None else ():
             item.add_report_section("call", "pktswarm", _summary(folder))
+        raise
 
 
 def _summary(folder: Path) -> str:
@@ -68,10 +69,11 @@ def _summary(folder: Path) -> str:
 
     try:
         result = Result.load(folder)
-    except Error as error:
+        page = result.report
+    except (Error, OSError) as error:
         return f"{folder}: {error}"
     counts = [
         f"  {each.name}: sent {each.sent_packets}, received {each.received_packets}, lost {each.lost_packets} packets"
         for each in result.streams.values()
     ]
-    return "\n".join([f"{result.name}: {result.reason}", *counts, *result.doubts, f"  {folder / 'report.html'}"])
+    return "\n".join([f"{result.name}: {result.reason}", *counts, *result.doubts, f"  {page}"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import queue
 import tempfile
@@ -226,15 +227,15 @@ class Cluster:
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
-    def run(self, scenario: Given, *, labels: Mapping[str, str] | None = None, report: bool = True) -> Result:
+    def run(self, scenario: Given, *, labels: Mapping[str, str] | None = None, report: bool = False) -> Result:
         """Makes a run and waits for its end.
 
-        `labels`: of the device under test. `report`: writes report.html. The run need not be as expected or complete:
-        see Result.check(). Raises BadInput, Busy, or Error where nothing could be sent.
+        `labels`: of the device under test. `report`: writes report.html at once; else Result.report does. The run need
+        not be as expected or complete: see Result.check(). Raises BadInput, Busy, or Error where nothing could be sent.
         """
         return self._live(scenario, labels, report, shows=False).wait()
 
-    def start(self, scenario: Given, *, labels: Mapping[str, str] | None = None, report: bool = True) -> Live:
+    def start(self, scenario: Given, *, labels: Mapping[str, str] | None = None, report: bool = False) -> Live:
         """Begins a run, and does not wait for its end."""
         return self._live(scenario, labels, report, shows=True)
 
@@ -257,10 +258,16 @@ class Cluster:
     def _path(self, scenario: Given) -> Path:
         if not isinstance(scenario, Scenario):
             return shipped.scenario(Path(scenario)).absolute()
-        if self._files is None:
-            self._files = tempfile.TemporaryDirectory(prefix="pktswarm-")
-        path = Path(self._files.name) / f"{scenario.name}.yaml"
-        scenario.write(path)
+        text = scenario.text()
+        with self._opening:
+            if self._files is None:
+                self._files = tempfile.TemporaryDirectory(prefix="pktswarm-")
+            # By its content: another thread's run may still read a file of the same name.
+            folder = Path(self._files.name) / hashlib.sha256(text.encode()).hexdigest()
+            path = folder / f"{scenario.name}.yaml"
+            if not folder.exists():
+                folder.mkdir()
+                path.write_text(text)
         return path
 
     # --- benchmarks ---------------------------------------------------------------------------------------------

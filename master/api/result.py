@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]  # optional, and without types
     from matplotlib.figure import Figure
 
+_PAGES = threading.Lock()
+"""matplotlib draws for one thread at a time."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 
@@ -160,12 +163,13 @@ class Result:
 
     @property
     def report(self) -> Path:
-        """The page of the run; made where it is missing."""
+        """The page of the run; made when it is first asked for."""
         page = self.folder / "report.html"
-        if not page.exists():
-            from pktswarm.master import report
+        with _PAGES:
+            if not page.exists():
+                from pktswarm.master import report
 
-            report.make(self.folder)
+                report.make(self.folder)
         return page
 
     # --- counts -------------------------------------------------------------------------------------------------

@@ -54,7 +54,11 @@ class Scenario:
 
     def write(self, path: str | Path) -> None:
         """Writes a scenario file."""
-        Path(path).write_text(yaml.safe_dump(_copy(dict(self.keys)), sort_keys=False, allow_unicode=True))
+        Path(path).write_text(self.text())
+
+    def text(self) -> str:
+        """The scenario as YAML."""
+        return yaml.safe_dump(_copy(dict(self.keys)), sort_keys=False, allow_unicode=True)
 
     def __repr__(self) -> str:
         return f"Scenario(name={self.name!r})"

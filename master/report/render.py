@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha256
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,6 +22,17 @@ FILTERS = ("count", "percent", "ratio", "microseconds", "pps", "bps", "seconds",
 
 def render(template: str, context: Mapping[str, object], base: str = "") -> str:
     """`base`: the address of the results folder, relative to the page."""
+    environment = _environment(base)
+    style, script = (_source(environment, name) for name in ("report.css", "report.js"))
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    page = environment.get_template(template)
+    parts = {"style": Markup(style), "script": Markup(script), "script_digest": digest}  # noqa: S704
+    return page.render(**parts, version=VERSION, **context).lstrip()
+
+
+@lru_cache(maxsize=2)
+def _environment(base: str) -> Environment:
+    """For all pages of a process: compiling the templates takes longer than filling them in. Macros keep `base`."""
     environment = Environment(
         loader=PackageLoader("pktswarm.master"),
         autoescape=True,
@@ -30,11 +42,7 @@ def render(template: str, context: Mapping[str, object], base: str = "") -> str:
     )
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
     environment.globals["base"] = base
-    style, script = (_source(environment, name) for name in ("report.css", "report.js"))
-    digest = b64encode(sha256(script.encode()).digest()).decode()
-    page = environment.get_template(template)
-    parts = {"style": Markup(style), "script": Markup(script), "script_digest": digest}  # noqa: S704
-    return page.render(**parts, version=VERSION, **context).lstrip()
+    return environment
 
 
 def _source(environment: Environment, name: str) -> str:

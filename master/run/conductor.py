@@ -75,9 +75,10 @@ class Conductor:
     def _traffic(self) -> None:
         self._phase("prepare receivers")
         self._scatter("receive", "ready")
+        # They prepare meanwhile; nothing is sent before the start barrier, which is behind the receivers'.
+        self._scatter("transmit", "start")
         self._barriers.pass_through("receive", "ready", DEADLINES_S["prepare"])
         self._phase("prepare transmitters")
-        self._scatter("transmit", "start")
         self._clocks.read("start")
         self._barriers.pass_through("transmit", "start", DEADLINES_S["prepare"])
         self._start()
@@ -132,9 +133,9 @@ class Conductor:
         stopped = [rank for rank in sorted(members.living) if members.has_task(rank)]
         for rank in stopped:
             members.send(rank, rank_orders.Stop())
-        members.wait("counts", stopped, DEADLINES_S["counts"])
         if self._started:
-            self._clocks.read("after")
+            self._clocks.read("after")  # while the guards count
+        members.wait("counts", stopped, DEADLINES_S["counts"])
         # Without a command line they would only delay the restoring of the nodes.
         while members.captures and not members.control.closed:
             self._fetch(*members.captures.popleft())

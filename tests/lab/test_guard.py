@@ -215,6 +215,21 @@ def test_a_frozen_guards_engines_end_by_their_own_limit(tmp_path: Path) -> None:
     assert engine.status == 137
 
 
+def test_what_an_engine_need_not_read_is_empty_for_it_alone(tmp_path: Path) -> None:
+    from pktswarm.nodes.process import EngineProcess
+
+    names, other = tmp_path / "names.conf", tmp_path / "other.conf"
+    names.write_text("many names")
+    other.write_text("needed")
+    command = ["cat", str(names), str(other)]
+    engine = EngineProcess("cat", command, tmp_path / "out", 30.0, hidden=[names, tmp_path / "missing.conf"])
+    engine.start()
+    assert within(5.0, lambda: not engine.running())
+    assert engine.check() == "needed"
+    assert names.read_text() == "many names"
+    assert str(names) not in Path("/proc/self/mountinfo").read_text()
+
+
 def test_an_engine_and_its_workers_die_with_their_guard(tmp_path: Path) -> None:
     names = [f"sleep {seconds}.{os.getpid()}" for seconds in (61, 62)]  # others may run this test too
 
