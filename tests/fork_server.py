@@ -47,6 +47,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in MODULES:
         importlib.import_module(name)
+    _draw_once()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(sys.argv[1])  # of the file system: an abstract one is in one network namespace only
     listener.listen(16)
@@ -55,6 +56,21 @@ def main() -> None:
     request = _serve(listener)
     if request is not None:  # in a child; its end is that of this process
         _run(request)
+
+
+def _draw_once() -> None:
+    """What the first page of a process takes a second for: fonts, and compiled templates."""
+    import matplotlib
+
+    from pktswarm.master.report import plots, render
+
+    with matplotlib.rc_context(plots.STYLE):
+        figure, axes, columns = plots.new_axes("x", "y", ["a line"])
+        axes.plot([0, 1], [0, 1], label="a line", **plots.line_style(0))
+        plots.svg_of(figure, "name", columns)
+    environment = render.environment("")
+    for name in environment.list_templates(extensions=["html"]):
+        environment.get_template(name)
 
 
 def _serve(listener: socket.socket) -> Request | None:

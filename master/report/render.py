@@ -22,27 +22,27 @@ FILTERS = ("count", "percent", "ratio", "microseconds", "pps", "bps", "seconds",
 
 def render(template: str, context: Mapping[str, object], base: str = "") -> str:
     """`base`: the address of the results folder, relative to the page."""
-    environment = _environment(base)
-    style, script = (_source(environment, name) for name in ("report.css", "report.js"))
+    templates = environment(base)
+    style, script = (_source(templates, name) for name in ("report.css", "report.js"))
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    page = environment.get_template(template)
+    page = templates.get_template(template)
     parts = {"style": Markup(style), "script": Markup(script), "script_digest": digest}  # noqa: S704
     return page.render(**parts, version=VERSION, **context).lstrip()
 
 
 @lru_cache(maxsize=2)
-def _environment(base: str) -> Environment:
+def environment(base: str) -> Environment:
     """For all pages of a process: compiling the templates takes longer than filling them in. Macros keep `base`."""
-    environment = Environment(
+    made = Environment(
         loader=PackageLoader("pktswarm.master"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
-    environment.globals["base"] = base
-    return environment
+    made.filters |= {name: getattr(formatting, name) for name in FILTERS}
+    made.globals["base"] = base
+    return made
 
 
 def _source(environment: Environment, name: str) -> str:
