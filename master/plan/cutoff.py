@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.schedule import pace, sequence, trace
+from pktswarm.traffic.schedule import due_times, pace, sequence, trace
 from pktswarm.traffic.schedule.sequence import Records
 from pktswarm.traffic.schedule.trace import Integers
 
@@ -16,7 +16,7 @@ def cut_stream(leg: Leg, stop_s: float) -> Leg:
     within_s = stop_s if leg.duration_s is None else min(stop_s, leg.duration_s)
     if pace.is_paced(leg):
         cut = replace(leg, duration_s=within_s)
-        return replace(cut, intended_packets=pace.intended_packets(cut))
+        return replace(cut, intended_packets=due_times.intended_packets(cut))
     if leg.rate_pps is None:
         return replace(leg, duration_s=within_s, intended_packets=None)
     # The rate of the whole stream is split, so shares round differently: one can have a packet more than another.

@@ -11,7 +11,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg, Timing
 from pktswarm.traffic.random.parse import gap_table, parse_arrivals
 from pktswarm.traffic.random.rates import Rates, parse_rates
-from pktswarm.traffic.schedule import pace
+from pktswarm.traffic.schedule import due_times, pace
 
 
 def own_seed(seed: int, name: str, number: int = 0) -> int:
@@ -47,12 +47,12 @@ class StreamPacing:
         if trouble := pace.unable(leg):
             raise BadInput(self.path, trouble, key=f"{self.key}.rate")
         if pace.is_paced(leg):
-            due = next(pace.due_blocks(leg), None)
+            due = next(due_times.due_blocks(leg), None)
             leg = replace(leg, timing=Timing(lead_ns=0 if due is None else int(due[0])))
         if leg.count_packets is not None:
             return replace(leg, intended_packets=leg.count_packets)
         if pace.is_paced(leg):
-            return replace(leg, intended_packets=pace.intended_packets(leg))
+            return replace(leg, intended_packets=due_times.intended_packets(leg))
         return leg
 
     def packets(self, count: int | None, duration_s: float | None) -> int | None:
@@ -90,4 +90,4 @@ def _gaps(stream: Stream, path: Path, key: str) -> list[int]:
     arrivals = parse_arrivals(path, f"{key}.arrivals", stream.arrivals, folder=path.parent)
     if arrivals is None:
         return []
-    return pace.exponential_gaps() if stream.arrivals == "poisson" else gap_table(arrivals)
+    return due_times.exponential_gaps() if stream.arrivals == "poisson" else gap_table(arrivals)

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import EngineProcess
@@ -16,12 +17,13 @@ from pktswarm.nodes.senders.xdp_shares import batch_size
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import SendCount, SendTask
-from pktswarm.traffic.replay.files import check_mtu, mapped_frames, trace_path
-from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.schedule import assemble
 from pktswarm.traffic.schedule.pace import gap
 from pktswarm.traffic.schedule.records import LegRecord
-from pktswarm.traffic.schedule.sequence import Records, read_sequence
+
+if TYPE_CHECKING:
+    from pktswarm.traffic.replay.frames import Frames
+    from pktswarm.traffic.schedule.sequence import Records
 
 ARM_TIMEOUT_S = 15.0
 ARMED_WAIT_S = 30.0
@@ -63,6 +65,8 @@ class XdpCore:
         self._wait_armed(self._process, self._program)
 
     def _trace(self, leg: Leg) -> Frames:
+        from pktswarm.traffic.replay.files import check_mtu, mapped_frames, trace_path  # with NumPy
+
         path = trace_path(leg, self.spool)
         frames = mapped_frames(path)
         interface = Interface(self.task.interface)
@@ -70,6 +74,8 @@ class XdpCore:
         return frames
 
     def _sequence(self, leg: Leg) -> Records:
+        from pktswarm.traffic.schedule.sequence import read_sequence  # with NumPy
+
         return read_sequence(self.spool / str(leg.sequence_file))
 
     def _wait_armed(self, process: EngineProcess, program: Program) -> None:

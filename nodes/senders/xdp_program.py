@@ -8,8 +8,6 @@ import mmap
 import sys
 from collections.abc import Sequence
 
-import numpy as np
-
 from pktswarm.nodes import libbpf
 from pktswarm.nodes.senders.ways_out import LIVE_FRAMES, WayOut
 from pktswarm.traffic.errors import EngineError
@@ -27,7 +25,6 @@ from pktswarm.traffic.schedule.records import (
     TraceRecord,
     slot_record,
 )
-from pktswarm.traffic.schedule.trace import RECORD
 
 
 class Program:
@@ -94,7 +91,7 @@ class Program:
         records = self._share("records", TraceRecord)
         place = 0
         for part in compiled.records:
-            data = part.astype(RECORD.newbyteorder("="), copy=False).view(np.uint8).data
+            data = part.astype(part.dtype.newbyteorder("="), copy=False).view("u1").data
             records[place : place + len(data)] = data
             place += len(data)
         self._share("steps", StepRecord)[: _size(compiled.steps)] = _bytes(compiled.steps)

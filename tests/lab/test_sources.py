@@ -16,7 +16,7 @@ from forked import PKTSWARM
 from pktswarm import lab
 from pktswarm.master.results.read_document import read_run
 from pktswarm.traffic.protocol.task import leg_from_json
-from pktswarm.traffic.schedule import pace, sequence
+from pktswarm.traffic.schedule import due_times, sequence
 from running import cluster_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -75,7 +75,7 @@ def test_poisson_arrivals_are_those_that_the_plan_knows(cluster: Cluster) -> Non
     legs = [leg_from_json(leg) for leg in json.loads((Path(document["results"]) / "run.json").read_text())["legs"]]
     assert all(leg.gap_table and leg.seed is not None for leg in legs)
     # Random gaps are not the even ones: the last frame is due at another time than 1500 even gaps would make.
-    last_ns = [int(pace.due_times(leg)[-1]) for leg in legs]
+    last_ns = [int(due_times.due_times(leg)[-1]) for leg in legs]
     assert last_ns[0] != last_ns[1]
     assert document["totals"][-1]["received_packets"] == 3000
 

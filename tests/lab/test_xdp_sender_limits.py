@@ -15,7 +15,7 @@ from pktswarm.nodes.xdp_features import features
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.description import FrameDescription
-from pktswarm.traffic.schedule import pace as schedule_pace
+from pktswarm.traffic.schedule import due_times
 from pktswarm.traffic.schedule.records import LARGEST_BYTES
 from wire import EMULATED, Wire, ip
 from xdp_ends import send, start
@@ -42,18 +42,18 @@ def test_what_is_intended_is_sent(wire: Wire, tmp_path: Path, engine: str) -> No
     """Rates, a Poisson process and a steady leg side by side."""
     paces: list[dict[str, Any]] = [
         {"rates": [[0, 1000.0], [10**8, 0], [15 * 10**7, 9000.0]], "rates_period_ns": 2 * 10**8},
-        {"rate_pps": 20_000.0, "gap_table": schedule_pace.exponential_gaps()},
-        {"rates": [[0, 30_000.0], [10**7, 10.0]], "gap_table": schedule_pace.exponential_gaps(), "seed": 9},
+        {"rate_pps": 20_000.0, "gap_table": due_times.exponential_gaps()},
+        {"rates": [[0, 30_000.0], [10**7, 10.0]], "gap_table": due_times.exponential_gaps(), "seed": 9},
     ]
     legs = [a_leg(number=number, duration_s=1.0, **pace) for number, pace in enumerate(paces)]
-    intended = [schedule_pace.intended_packets(leg) for leg in legs]
+    intended = [due_times.intended_packets(leg) for leg in legs]
     # By count, for a busy machine may pause for longer than the grace after a duration.
     counted = [replace(leg, duration_s=None, count_packets=n) for leg, n in zip(legs, intended, strict=True)]
     counts = send(wire, tmp_path, [*counted, a_leg(number=3, count_packets=1000, rate_pps=1000.0)], engine=engine)
     assert [count["sent_packets"] for count in counts] == [*intended, 1000]
     assert wire.settled(sum(intended) + 1000)
     for leg, count in zip(legs, counts[:3], strict=True):
-        due_ns = schedule_pace.due_times(leg)
+        due_ns = due_times.due_times(leg)
         assert abs(count["seconds"] - float(due_ns[-1] - due_ns[0]) / 1e9) <= latest_s(count)
 
 
@@ -61,7 +61,7 @@ def test_late_frames_of_a_changing_rate_are_skipped_one_by_one(wire: Wire, tmp_p
     leg = a_leg(duration_s=0.2, rates=[[0, 1000.0], [10**8, 20e6]], options={"late": "skip"})
     [count] = send(wire, tmp_path, [leg])
     assert count["skipped_packets"] > 0 and count["sent_packets"] > 0 and wire.settled(count["sent_packets"])
-    assert count["sent_packets"] + count["skipped_packets"] <= schedule_pace.intended_packets(leg)
+    assert count["sent_packets"] + count["skipped_packets"] <= due_times.intended_packets(leg)
 
 
 def test_a_new_call_to_the_kernel_loses_and_doubles_nothing(wire: Wire, tmp_path: Path, engine: str) -> None:

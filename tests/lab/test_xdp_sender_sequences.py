@@ -17,8 +17,8 @@ from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.preview.frames import KernelMaker
 from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule import due_times, xdp_limits
 from pktswarm.traffic.schedule import pace as schedule_pace
-from pktswarm.traffic.schedule import xdp_limits
 from pktswarm.traffic.schedule.assemble import assemble
 from pktswarm.traffic.schedule.records import TURN_LONG, TURN_OF_ONE, TURN_OVER
 from xdp_ends import XDP_DROP, XDP_REDIRECT, loaded
@@ -111,15 +111,15 @@ def test_a_turn_of_one_ends_with_its_first_frame() -> None:
 @pytest.mark.parametrize("random_gaps", [False, True])
 @pytest.mark.parametrize("name", PACES)
 def test_due_times_are_those_that_numpy_computes(name: str, random_gaps: bool) -> None:
-    table = schedule_pace.exponential_gaps(1000) if random_gaps else []
+    table = due_times.exponential_gaps(1000) if random_gaps else []
     leg = a_leg(number=3, **{"duration_s": 4.0, **PACES[name]}, gap_table=table, seed=5)
     assert xdp_limits.unable(leg) == ""
-    wanted = schedule_pace.due_times(leg).tolist()
+    wanted = due_times.due_times(leg).tolist()
     assert len(wanted) > 5
     found, until_ns = due_in_the_kernel(leg, 20_000)
     assert found == [due_ns for due_ns in wanted[:20_000] if due_ns < until_ns] and len(found) > 1
 
 
 def test_due_times_of_a_poisson_process() -> None:
-    leg = a_leg(rate_pps=14e6, gap_table=schedule_pace.exponential_gaps(), count_packets=20_000)
-    assert due_in_the_kernel(leg, 30_000)[0] == schedule_pace.due_times(leg).tolist()
+    leg = a_leg(rate_pps=14e6, gap_table=due_times.exponential_gaps(), count_packets=20_000)
+    assert due_in_the_kernel(leg, 30_000)[0] == due_times.due_times(leg).tolist()

@@ -16,7 +16,7 @@ from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.schedule import capabilities, pace
+from pktswarm.traffic.schedule import capabilities, due_times
 
 HOSTS = """
 all:
@@ -59,7 +59,7 @@ def test_a_changing_or_random_stream_has_as_many_as_are_due(tmp_path: Path) -> N
     leg = one(tmp_path, "rate: {square: {rates: [1000, 4000], every_s: 0.25}}, duration_s: 2")
     assert (leg.intended_packets, leg.duration_s) == (1250, 0.5)
     leg = one(tmp_path, "rate: 1000, arrivals: poisson, count_packets: 2000")
-    due = pace.due_times(leg)
+    due = due_times.due_times(leg)
     assert leg.intended_packets == len(due) < 700 and due.max() < 5e8
 
 

@@ -29,7 +29,7 @@ from pktswarm.master.results.folder import Folder
 from pktswarm.master.results.ledger import Ledger, Sessions, Shown
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.protocol.rank0_events import Drift, Rank0Event
-from pktswarm.traffic.schedule.pace import due_times, exponential_gaps, intended_packets
+from pktswarm.traffic.schedule.due_times import due_times, exponential_gaps, intended_packets
 from result_folders import FRAME_BYTES, Made, leg
 from run_events import as_event
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pktswarm.master.cluster import inventory
@@ -11,7 +12,7 @@ from pktswarm.master.plan import explain, plan
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.schedule import pace
+from pktswarm.traffic.schedule import due_times, pace
 from pktswarm.traffic.schedule.capabilities import unable
 
 HOSTS = """
@@ -61,10 +62,10 @@ def test_a_steady_rate_stays_one_that_every_engine_can_keep(tmp_path: Path) -> N
 
 def test_poisson_arrivals_have_a_table_and_a_seed_of_their_own_on_each_node(tmp_path: Path) -> None:
     made = legs(tmp_path, "rate_pps: 2000, arrivals: poisson, duration_s: 2")
-    assert made[0].gap_table == pace.exponential_gaps()
+    assert made[0].gap_table == due_times.exponential_gaps()
     assert made[0].seed != made[1].seed
     counts = [leg.intended_packets or 0 for leg in made]
-    assert counts == [pace.intended_packets(leg) for leg in made]
+    assert counts == [due_times.intended_packets(leg) for leg in made]
     assert counts[0] != counts[1]
     assert all(1800 < count < 2200 for count in counts)
 
@@ -73,7 +74,7 @@ def test_other_arrivals_and_bursts(tmp_path: Path) -> None:
     made = legs(tmp_path, "rate_pps: 2000, arrivals: {gamma: {mean: 1, sd: 2}}, burst: 4, duration_s: 1, from: tx1")
     assert len(made[0].gap_table) == 4096
     assert made[0].options == {"burst": 4}
-    due = pace.due_times(made[0])
+    due = due_times.due_times(made[0])
     assert (due[0:4] == due[0]).all()
     assert due[4] > due[0]
 
@@ -93,7 +94,7 @@ def test_other_streams_make_no_difference_to_what_is_drawn(tmp_path: Path) -> No
     path, hosts = files(tmp_path, stream)
     path.write_text(path.read_text().replace("streams: [", "streams: [{name: other, count_packets: 1, from: tx1}, "))
     beside = plan.plan(scenario.load(path), path, inventory.load(hosts)).legs[1]
-    assert pace.due_times(alone).tolist() == pace.due_times(beside).tolist()
+    assert due_times.due_times(alone).tolist() == due_times.due_times(beside).tolist()
 
 
 def test_only_xdp_sends_them_and_the_others_say_why(tmp_path: Path) -> None:
@@ -141,3 +142,11 @@ def test_check_tells_the_pace(tmp_path: Path) -> None:
     assert "10 to 30 packets/s in 2 steps in bursts of 2" in told
     told = explain.explain(*files(tmp_path, "rate: 20, arrivals: poisson, duration_s: 2"))
     assert "10 packets/s at random" in told
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**64 - 1])
+def test_one_draw_is_that_of_many(seed: int) -> None:
+    numbers = [0, 1, 2**32, 2**63]
+    assert [pace.draw(seed, number) for number in numbers] == due_times.draws(
+        seed, np.array(numbers, dtype=np.uint64)
+    ).tolist()

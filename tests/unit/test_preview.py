@@ -29,7 +29,7 @@ from pktswarm.traffic.preview import due_frames
 from pktswarm.traffic.preview.due_frames import Gaps, KernelMarks, Marks, Rows, Series
 from pktswarm.traffic.preview.frames import KernelMaker
 from pktswarm.traffic.random.xorshift import FrameStates, Jump, KernelDraw, drawn
-from pktswarm.traffic.schedule import pace
+from pktswarm.traffic.schedule import due_times
 
 UPF = Path("configs/upf.yaml")
 CONFIGS = [path for path in sorted(Path("configs").glob("*.yaml")) if path != UPF]
@@ -146,14 +146,14 @@ def test_every_sum_is_the_total(seed: int) -> None:
     if draw.random() < 0.5:
         more |= {"sizes": MIX, "size_bytes": 1518, "sizes_in_turn": draw.random() < 0.3}
     if draw.random() < 0.5:
-        more["gap_table"] = pace.exponential_gaps(256)
+        more["gap_table"] = due_times.exponential_gaps(256)
     if draw.random() < 0.3:
         more |= {"rates": [[0, more["rate_pps"]], [10**6, 0], [2 * 10**6, 500.0]], "rates_period_ns": 10**7}
     leg = a_leg(**more)
     series, gaps, users = Series(draw.choice([1000, 77_777, 10**6, 10**9])), Gaps(), due_frames.Counts()
     sizes, total = due_frames.Counts(), 0
     times = []
-    if (pace.due_times(leg).max() // np.uint64(series.bin_ns)) >= due_frames.MOST_BINS:
+    if (due_times.due_times(leg).max() // np.uint64(series.bin_ns)) >= due_frames.MOST_BINS:
         series.bin_ns = 10**9
     for block in due_frames.blocks(leg):
         series.add(block.time_ns, block.size_bytes)
@@ -167,7 +167,7 @@ def test_every_sum_is_the_total(seed: int) -> None:
     assert series.bits.sum() == 8 * total and sizes.bytes.sum() == users.bytes.sum() == total
     assert gaps.zero + gaps.histogram.sum() == gaps.count
     whole = np.concatenate(times)
-    assert whole.tolist() == pace.due_times(leg).tolist()
+    assert whole.tolist() == due_times.due_times(leg).tolist()
     assert (np.bincount(whole // series.bin_ns) == series.packets).all()
     if gaps.count:
         found = np.diff(whole)
@@ -189,15 +189,15 @@ def test_bins_and_gaps_of_a_leg_that_is_counted_by_hand() -> None:
 
 
 def test_legs_are_put_in_order_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "BLOCK", 16)
+    monkeypatch.setattr(due_times, "BLOCK", 16)
     legs = [a_leg(number, rate_pps=rate) for number, rate in enumerate((1000.0, 77.0, 31_000.0))]
     found = np.concatenate(list(due_frames.in_order([due_frames.blocks(leg) for leg in legs])))
-    assert found.tolist() == sorted(time for leg in legs for time in pace.due_times(leg).tolist())
+    assert found.tolist() == sorted(time for leg in legs for time in due_times.due_times(leg).tolist())
 
 
 @pytest.mark.parametrize("block", [4, 100])
 def test_passes_of_a_trace(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "BLOCK", block)
+    monkeypatch.setattr(due_times, "BLOCK", block)
     rows = Rows(np.array([0, 3, 9]), np.array([64, 65, 66]), np.array([0, 1, 0]), lead_ns=5, period_ns=10)
     leg = Leg(0, "t", "a", "b", "trace", repeat=7, count_packets=21)
     found = list(due_frames.blocks(leg, rows))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import random
 import struct
+import subprocess
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -486,3 +488,20 @@ def test_what_a_trace_needs_stays_in_the_program() -> None:
     recorded = a_trace((0, bytes(60)), (1000, bytes(60)))
     settings = of_traces({"t.pcap": recorded}, a_trace_leg()).settings()
     assert (settings.traces, settings.sequences, settings.rules) == (1, 0, 0)
+
+
+WITHOUT_NUMPY = """
+import sys
+from pktswarm.nodes.senders import tc, xdp
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.schedule.assemble import compile_schedule
+headers = [{"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}]
+leg = Leg(0, "s", "a", "b", "stream", "xdp", frame={"headers": headers}, size_bytes=64, rates=[[0, 9.0], [10**9, 4.0]])
+assert len(compile_schedule([leg], None, None).steps) == 2
+sys.exit("numpy" in sys.modules)
+"""
+
+
+def test_a_guard_that_sends_streams_loads_no_numpy() -> None:
+    """A tenth of a second of its start, and 13 of 32 MB."""
+    assert subprocess.run([sys.executable, "-P", "-c", WITHOUT_NUMPY], check=False).returncode == 0

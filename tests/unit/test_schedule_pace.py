@@ -11,8 +11,8 @@ import pytest
 
 from pktswarm.traffic.frames.description import Headers
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.schedule import capabilities, pace
-from pktswarm.traffic.schedule.pace import exponential_gaps, relative_gaps
+from pktswarm.traffic.schedule import capabilities, due_times, pace
+from pktswarm.traffic.schedule.due_times import exponential_gaps, relative_gaps
 
 HEADERS: Headers = [
     {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}},
@@ -63,8 +63,8 @@ def test_a_frame_is_due_when_the_integral_of_the_rate_reaches_its_number(name: s
     leg = a_leg(duration_s=1.0, **RATES[name])
     assert pace.unable(leg) == ""
     burst = leg.options.get("burst", 1)
-    due = pace.due_times(leg)[::burst]
-    assert len(due) * burst == pace.intended_packets(leg)
+    due = due_times.due_times(leg)[::burst]
+    assert len(due) * burst == due_times.intended_packets(leg)
     assert np.all(np.diff(due.astype(np.int64)) >= 0)
     assert abs(len(due) * burst - integral(leg, 10**9)) < burst + 0.001
     for number, one in list(enumerate(due.tolist()))[:: max(1, len(due) // 50)]:
@@ -74,10 +74,10 @@ def test_a_frame_is_due_when_the_integral_of_the_rate_reaches_its_number(name: s
 def test_a_steady_rate_given_as_rates_or_as_gaps_is_the_same() -> None:
     gap = pace.gap(777.7)
     exact = [number * gap >> 24 for number in range(1556)]
-    assert pace.due_times(a_leg(rates=[[0, 777.7]], duration_s=2.0)).tolist() == exact
+    assert due_times.due_times(a_leg(rates=[[0, 777.7]], duration_s=2.0)).tolist() == exact
     # Random gaps that are all alike: the first frame comes after one.
     alike = a_leg(rate_pps=777.7, gap_table=[ONE], count_packets=1555)
-    assert pace.due_times(alike).tolist() == exact[1:]
+    assert due_times.due_times(alike).tolist() == exact[1:]
 
 
 def test_random_gaps_are_drawn_by_their_number() -> None:
@@ -88,7 +88,7 @@ def test_random_gaps_are_drawn_by_their_number() -> None:
     for number in range(5000):
         at += pace.gap(1e6) * table[(splitmix(seed, number) >> 32) * 4 >> 32] >> 20
         due.append(at >> 24)
-    assert pace.due_times(leg).tolist() == due
+    assert due_times.due_times(leg).tolist() == due
 
 
 def test_gaps_of_a_table_have_the_mean_1() -> None:
@@ -102,7 +102,7 @@ def test_a_poisson_process() -> None:
     """Counts per millisecond have the mean and the variance of a Poisson distribution, through all its steps."""
     steps = {"rates": [[0, 20_000.0], [50_000_000, 60_000.0]], "rates_period_ns": 100_000_000}
     leg = a_leg(**steps, gap_table=exponential_gaps(), duration_s=20.0)
-    counts = np.bincount((pace.due_times(leg) // 1_000_000).astype(np.int64), minlength=20_000)
+    counts = np.bincount((due_times.due_times(leg) // 1_000_000).astype(np.int64), minlength=20_000)
     high = np.arange(20_000) % 100 >= 50
     for part, mean in ((counts[~high], 20.0), (counts[high], 60.0)):
         assert abs(part.mean() - mean) < 5 * math.sqrt(mean / 10_000)
@@ -113,7 +113,7 @@ def test_a_poisson_process() -> None:
 def test_a_run_can_be_repeated_and_seeds_differ() -> None:
     def due(**more: Any) -> list[int]:
         leg = a_leg(rate_pps=1e6, gap_table=exponential_gaps(64), count_packets=100, **more)
-        times: list[int] = pace.due_times(leg).tolist()
+        times: list[int] = due_times.due_times(leg).tolist()
         return times
 
     assert due() == due() == due(seed=7) != due(seed=8)
@@ -121,16 +121,16 @@ def test_a_run_can_be_repeated_and_seeds_differ() -> None:
 
 def test_blocks_join_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
     leg = a_leg(gap_table=exponential_gaps(64), duration_s=0.5, **RATES["square wave"])
-    whole = pace.due_times(leg).tolist()
+    whole = due_times.due_times(leg).tolist()
     monkeypatch.setattr(pace, "BLOCK", 7)
-    assert pace.due_times(leg).tolist() == whole and len(whole) > 5000
+    assert due_times.due_times(leg).tolist() == whole and len(whole) > 5000
 
 
 def test_a_count_ends_it_too() -> None:
     leg = a_leg(count_packets=10, duration_s=1.0, options={"burst": 4}, rates=[[0, 1000.0]])
-    assert pace.due_times(leg).tolist() == [0] * 4 + [4_000_000] * 4 + [8_000_000] * 2
+    assert due_times.due_times(leg).tolist() == [0] * 4 + [4_000_000] * 4 + [8_000_000] * 2
     silent = a_leg(count_packets=10, rates=[[0, 1000.0], [3_000_000, 0]])
-    assert pace.due_times(silent).tolist() == [0, 1_000_000, 2_000_000]
+    assert due_times.due_times(silent).tolist() == [0, 1_000_000, 2_000_000]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Due times, sizes and users of a leg's frames without sending them, as arrays in blocks.
 
-They are computed from the rules that the engines execute: due times by traffic.schedule.pace, sizes and users by the
-rules of the frame, with the kernel's random generator for the engine xdp.
+They are computed from the rules that the engines execute: due times by traffic.schedule.due_times, sizes and users by
+the rules of the frame, with the kernel's random generator for the engine xdp.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pktswarm.traffic.frames.values import places
 from pktswarm.traffic.leg import MADE_IN_KERNEL, Leg
 from pktswarm.traffic.random.xorshift import FrameStates, Words, drawn
 from pktswarm.traffic.schedule import compile as schedule
-from pktswarm.traffic.schedule import leg_frames, pace, pktgen
+from pktswarm.traffic.schedule import due_times, leg_frames, pace, pktgen
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 NOBODY = -1
@@ -76,7 +76,7 @@ def blocks(leg: Leg, rows: Rows | None = None) -> Iterator[Block]:
         yield from _passes(leg, rows)
         return
     marks = KernelMarks(leg) if leg.engine in MADE_IN_KERNEL else Marks(leg)
-    for due in pace.due_blocks(leg):
+    for due in due_times.due_blocks(leg):
         if len(due):
             size_bytes, user = marks.take(len(due))
             yield Block(due.astype(np.int64), size_bytes, user)
@@ -85,7 +85,7 @@ def blocks(leg: Leg, rows: Rows | None = None) -> Iterator[Block]:
 def _passes(leg: Leg, rows: Rows) -> Iterator[Block]:
     """The passes of a list; short passes share a block."""
     left = leg.count_packets if leg.count_packets is not None else len(rows.due_ns) * leg.repeat
-    at_once = max(1, pace.BLOCK // len(rows.due_ns))
+    at_once = max(1, due_times.BLOCK // len(rows.due_ns))
     for first in range(0, leg.repeat, at_once):
         number = min(at_once, leg.repeat - first)
         begin = rows.lead_ns + (first + np.arange(number)) * rows.period_ns
@@ -98,8 +98,8 @@ def _passes(leg: Leg, rows: Rows) -> Iterator[Block]:
 
 
 def _sliced(whole: Block) -> Iterator[Block]:
-    for first in range(0, len(whole), pace.BLOCK):
-        part = slice(first, first + pace.BLOCK)
+    for first in range(0, len(whole), due_times.BLOCK):
+        part = slice(first, first + due_times.BLOCK)
         yield Block(whole.time_ns[part], whole.size_bytes[part], whole.user[part])
 
 
@@ -329,8 +329,8 @@ def in_order(each: Iterable[Iterator[Block]]) -> Iterator[Integers]:
 
 def due_blocks_of(blocks: Blocks) -> Iterator[tuple[Integers, Integers]]:
     """Due times and bytes of a connection's blocks, for one with a count and due times."""
-    for first in range(0, blocks.count or 0, pace.BLOCK):
-        number = np.arange(first, min(blocks.count or 0, first + pace.BLOCK), dtype=np.int64)
+    for first in range(0, blocks.count or 0, due_times.BLOCK):
+        number = np.arange(first, min(blocks.count or 0, first + due_times.BLOCK), dtype=np.int64)
         if blocks.items is None:
             yield number * (blocks.period_ns or 0), np.full(len(number), blocks.block_bytes)
         else:

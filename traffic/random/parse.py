@@ -28,7 +28,7 @@ from pktswarm.traffic.random.distributions import (
     Weibull,
     times,
 )
-from pktswarm.traffic.schedule.pace import relative_gaps
+from pktswarm.traffic.schedule.due_times import relative_gaps
 
 __all__ = [
     "Constant",

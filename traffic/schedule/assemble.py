@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.schedule import leg_frames, trace
+from pktswarm.traffic.schedule import leg_frames
 from pktswarm.traffic.schedule.compile import CompiledLeg, compile_leg
 from pktswarm.traffic.schedule.pace import seed_of
 from pktswarm.traffic.schedule.records import (
@@ -21,7 +19,13 @@ from pktswarm.traffic.schedule.records import (
     SettingsRecord,
     StepRecord,
 )
-from pktswarm.traffic.schedule.sequence import Records
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pktswarm.traffic.schedule import trace
+    from pktswarm.traffic.schedule.sequence import Records
 
 
 @dataclass
@@ -76,15 +80,24 @@ class Schedule:
 
 def compile_schedule(legs: list[Leg], read: trace.Read, read_sequence: Callable[[Leg], Records]) -> Schedule:
     """`read` returns the frames of a trace's file, `read_sequence` the records of a leg with a sequence."""
-    traces = trace.Traces(read, {leg.trace_file for leg in legs if leg.shift or leg_frames.stamped(leg)})
+    traces = _traces(legs, read)
     places = {leg.id: place for place, leg in enumerate(legs)}
     compiled = []
     for leg in legs:
-        passes = traces.of(leg) if leg.kind == "trace" else None
+        passes = traces.of(leg) if traces is not None and leg.kind == "trace" else None
         sequence = read_sequence(leg) if leg.sequence_file is not None else None
         compiled.append(compile_leg(leg, seed_of(leg), passes, sequence))
         compiled[-1].record.numbered_with = places[first_of(leg)]
     return assemble(compiled)
+
+
+def _traces(legs: list[Leg], read: trace.Read) -> trace.Traces | None:
+    """None: there are none. NumPy, which traces need, is a tenth of a second of a guard's start."""
+    if all(leg.kind != "trace" for leg in legs):
+        return None
+    from pktswarm.traffic.schedule import trace
+
+    return trace.Traces(read, {leg.trace_file for leg in legs if leg.shift or leg_frames.stamped(leg)})
 
 
 def first_of(leg: Leg) -> int:

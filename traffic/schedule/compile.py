@@ -8,9 +8,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import stamp
@@ -42,8 +40,10 @@ from pktswarm.traffic.schedule.records import (
     SumRecord,
     slot_record,
 )
-from pktswarm.traffic.schedule.sequence import Records
-from pktswarm.traffic.schedule.trace import Passes
+
+if TYPE_CHECKING:
+    from pktswarm.traffic.schedule.sequence import Records
+    from pktswarm.traffic.schedule.trace import Passes
 
 LATE_NS = 100_000
 """A frame sent this long after its due time counts as late."""
@@ -248,6 +248,8 @@ def _sizes(compiled: CompiledLeg, leg: Leg, templates: int) -> None:
 
 def _count_users(compiled: CompiledLeg, stream: str, counted: FlowUsers, fields: list[str]) -> None:
     """Adds the user of each position. BadInput for a value that belongs to no user."""
+    import numpy as np  # for a million users; a leg without any does without it
+
     number = fields.index(counted.field)
     rule = compiled.record.rule[number]
     positions = np.arange(rule.count, dtype=np.uint64)
@@ -256,7 +258,7 @@ def _count_users(compiled: CompiledLeg, stream: str, counted: FlowUsers, fields:
     else:
         values = np.uint64(rule.first) + positions * np.uint64(rule.step)
     # Modulo 2^64, so that differences keep their sign.
-    above: NDArray[np.uint64] = np.subtract(values, np.uint64(counted.first % 2**64))
+    above = np.subtract(values, np.uint64(counted.first % 2**64))
     users, rest = np.divmod(above.astype(np.int64), counted.step)
     odd = np.flatnonzero((rest != 0) | (users < 0) | (users >= counted.count))
     if odd.size:

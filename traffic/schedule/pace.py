@@ -1,4 +1,4 @@
-"""Due times of a stream whose rate changes or whose gaps are random, equal to those of kernel/send.bpf.c.
+"""The pacing of a stream whose rate changes or whose gaps are random, as kernel/send.bpf.c executes it.
 
 The pacing is a list of steps, each with its gap between two frames (or bursts); with a period it repeats. The rest of a
 gap at the end of a step is scaled to the gap of the next step, so frame n is due when the integral of the rate reaches
@@ -6,18 +6,15 @@ n, without rounding at any step. In silence (rate 0) the rest stays as it is. A 
 entry of a table, drawn by the number of the gap alone (splitmix64); the first frame is then due after a gap, else at
 once.
 
-All arithmetic is in integers of 2**-24 ns, so the kernel and NumPy agree to the nanosecond.
+All arithmetic is in integers of 2**-24 ns, so the kernel and schedule.due_times agree to the nanosecond. A guard loads
+this for each stream, so it does without NumPy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.records import GAP_FRACTION_BITS, GAP_TABLE_BITS, NEVER, LegRecord, StepRecord
@@ -25,37 +22,16 @@ from pktswarm.traffic.schedule.records import GAP_FRACTION_BITS, GAP_TABLE_BITS,
 MOST_STEPS, MOST_GAPS = 2**20, 2**16
 LARGEST_RATIO = 2**31
 """Largest ratio of two rates of a leg."""
-BLOCK = 2**18
-"""Gaps computed at a time."""
 GOLDEN = 0x9E3779B97F4A7C15
-_FRACTION = (1 << GAP_FRACTION_BITS) - 1
-_FAR_NS = 2**62
+_WORD = 2**64 - 1
+FRACTION = (1 << GAP_FRACTION_BITS) - 1
 _ONE = (2**31, 31)
 """The ratio 1."""
-
-Times = NDArray[np.uint64]
 
 
 def gap(rate_pps: float | None, burst: int = 1) -> int:
     """The gap between the due times of two bursts, in 2**-24 ns; up to 18 minutes. 0: no rate, or silence."""
     return max(1, round(burst * 1e9 * 2**GAP_FRACTION_BITS / rate_pps)) if rate_pps else 0
-
-
-def relative_gaps(gaps: Sequence[float] | NDArray[np.float64]) -> list[int]:
-    """Makes Leg.gap_table, with a mean of exactly 1, from equally likely gaps in any unit."""
-    exact = np.asarray(gaps, dtype=float) * (len(gaps) * 2.0**GAP_TABLE_BITS / math.fsum(gaps))
-    table = np.floor(exact).astype(np.int64)
-    missing = (len(gaps) << GAP_TABLE_BITS) - int(table.sum())
-    table[np.argsort(table - exact, kind="stable")[:missing]] += 1
-    return [int(one) for one in table]
-
-
-def exponential_gaps(size: int = 4096) -> list[int]:
-    """Leg.gap_table of a Poisson process: means of `size` equally likely parts of the exponential distribution."""
-    edges = np.arange(size + 1) / size
-    tail = 1 - edges
-    integral = edges + tail * np.log(np.where(tail > 0, tail, 1))
-    return relative_gaps(np.diff(integral))
 
 
 def is_paced(leg: Leg) -> bool:
@@ -125,26 +101,23 @@ class StepPacing:
     table: list[int]
     seed: int
 
-    def factors(self, first: int, count: int) -> Times:
-        """The random factors of `count` gaps from number `first` on."""
-        numbers = np.arange(first, first + count, dtype=np.uint64)
-        high = draws(self.seed, numbers) >> np.uint64(32)
-        found: Times = np.array(self.table, dtype=np.uint64)[high * np.uint64(len(self.table)) >> np.uint64(32)]
-        return found
+    def factor(self, number: int) -> int:
+        """The random factor of a gap, in 2**-GAP_TABLE_BITS."""
+        return self.table[(draw(self.seed, number) >> 32) * len(self.table) >> 32]
 
 
-def draws(seed: int, numbers: Times) -> Times:
-    """Outputs of splitmix64 (Steele, Lea, Flood, 2014) by their numbers, from 0."""
-    mixed = np.uint64(seed) + (numbers + np.uint64(1)) * np.uint64(GOLDEN)
-    mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ mixed >> np.uint64(31)
+def draw(seed: int, number: int) -> int:
+    """An output of splitmix64 (Steele, Lea, Flood, 2014) by its number, from 0."""
+    mixed = seed + (number + 1) * GOLDEN & _WORD
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _WORD
+    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & _WORD
+    return mixed ^ mixed >> 31
 
 
 def pace(leg: Leg) -> StepPacing:
     """The pacing of a leg with a rate, within the limits of unable()."""
     given, burst = _steps(leg), leg.options.get("burst", 1)
-    seed = int(draws(0, np.array([seed_of(leg)], dtype=np.uint64))[0])
+    seed = draw(0, seed_of(leg))
     gaps = [gap(rate, burst) for _, rate in given]
     ends = [start for start, _ in given[1:]] + [leg.rates_period_ns or NEVER]
     before, steps = _last(gaps), []
@@ -173,12 +146,6 @@ def scale(value: int, factor: int, shift: int) -> int:
     return value * factor >> shift
 
 
-def _scale_all(value: int, factors: Times, shift: int) -> Times:
-    """scale() in 64 bits, as in the kernel; `shift` is below 32."""
-    high, low = np.uint64(value >> 32) * factors, np.uint64(value & 0xFFFFFFFF) * factors
-    return (high << np.uint64(32 - shift)) + (low >> np.uint64(shift))
-
-
 @dataclass
 class PacingState:
     """Progress of a pacing: the next burst's due time in ns from the start, with its 2**-24 parts; or, when `crossing`,
@@ -198,13 +165,13 @@ def first(given: StepPacing) -> PacingState:
     """The state at the start: the end of the last step, with a frame (or its first random gap) due."""
     state = PacingState()
     if given.table:
-        state.left = scale(_last([step.gap for step in given.steps]), int(given.factors(0, 1)[0]), GAP_TABLE_BITS)
+        state.left = scale(_last([step.gap for step in given.steps]), given.factor(0), GAP_TABLE_BITS)
         state.drawn = 1
-    _next_step(given, state)
+    next_step(given, state)
     return state
 
 
-def _next_step(given: StepPacing, state: PacingState) -> None:
+def next_step(given: StepPacing, state: PacingState) -> None:
     begin_ns = state.step_end_ns
     state.step += 1
     if state.step == len(given.steps):
@@ -214,75 +181,15 @@ def _next_step(given: StepPacing, state: PacingState) -> None:
     state.left = scale(state.left, step.factor, step.shift)
     state.crossing, state.due_ns = not step.gap, state.step_end_ns
     if step.gap:
-        state.fraction = state.left & _FRACTION
-        _until_step_ends(state, begin_ns + (state.left >> GAP_FRACTION_BITS))
+        state.fraction = state.left & FRACTION
+        until_step_ends(state, begin_ns + (state.left >> GAP_FRACTION_BITS))
 
 
-def _until_step_ends(state: PacingState, due_ns: int) -> None:
+def until_step_ends(state: PacingState, due_ns: int) -> None:
     state.due_ns = due_ns
     if due_ns >= state.step_end_ns:
         state.left = (due_ns - state.step_end_ns << GAP_FRACTION_BITS) + state.fraction
         state.crossing, state.due_ns = True, state.step_end_ns
-
-
-def _bursts(given: StepPacing, until_ns: int) -> Iterator[Times]:
-    """Due times of bursts before `until_ns`, from the start."""
-    state = first(given)
-    while state.due_ns < until_ns:
-        if state.crossing:
-            _next_step(given, state)
-        else:
-            yield _block(given, state, min(until_ns, state.step_end_ns))
-
-
-def _block(given: StepPacing, state: PacingState, end_ns: int) -> Times:
-    """Up to BLOCK due times before `end_ns`; advances the state."""
-    each = given.steps[state.step].gap
-    number = (end_ns - state.due_ns << GAP_FRACTION_BITS) // each + 1
-    number = min(BLOCK, number + number // 8 + 16 if given.table else number)
-    whole, parts = _sums(given, state, each, number)
-    parts += np.uint64(state.fraction)
-    due = whole + (parts >> np.uint64(GAP_FRACTION_BITS)) + np.uint64(state.due_ns)
-    kept = min(number, int(np.searchsorted(due, np.uint64(end_ns))))
-    state.fraction = int(parts[kept]) & _FRACTION
-    state.drawn += kept if given.table else 0
-    _until_step_ends(state, int(due[kept]))
-    return due[:kept]
-
-
-def _sums(given: StepPacing, state: PacingState, each: int, number: int) -> tuple[Times, Times]:
-    """Sums of 0, 1, … `number` gaps: of whole nanoseconds, and of their 2**-24 parts."""
-    if not given.table:
-        counted = np.arange(number + 1, dtype=np.uint64)
-        return counted * np.uint64(each >> GAP_FRACTION_BITS), counted * np.uint64(each & _FRACTION)
-    gaps = np.zeros(number + 1, dtype=np.uint64)
-    gaps[1:] = _scale_all(each, given.factors(state.drawn, number), GAP_TABLE_BITS)
-    return np.cumsum(gaps >> np.uint64(GAP_FRACTION_BITS)), np.cumsum(gaps & np.uint64(_FRACTION))
-
-
-# --- due times -----------------------------------------------------------------------------------------------------
-
-
-def due_blocks(leg: Leg) -> Iterator[Times]:
-    """Due times of a leg's frames in ns from the start, within its duration and count, in blocks."""
-    until_ns = _FAR_NS if leg.duration_s is None else round(leg.duration_s * 1e9)
-    left, burst = leg.count_packets, leg.options.get("burst", 1)
-    for bursts in _bursts(pace(leg), until_ns):
-        due = np.repeat(bursts, burst) if burst > 1 else bursts
-        if left is not None and len(due) >= left:
-            yield due[:left]
-            return
-        left = None if left is None else left - len(due)
-        yield due
-
-
-def due_times(leg: Leg) -> Times:
-    return np.concatenate([np.zeros(0, dtype=np.uint64), *due_blocks(leg)])
-
-
-def intended_packets(leg: Leg) -> int:
-    """The number of frames that are due before the end of a leg with rates or random gaps."""
-    return sum(len(block) for block in due_blocks(leg))
 
 
 def place(record: LegRecord, leg: Leg) -> tuple[StepPacing, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.placement import given_lengths, length_fields
@@ -11,7 +12,9 @@ from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.schedule.checksum_weights import weights
 from pktswarm.traffic.schedule.records import MAX_RULES, SIZE, WINDOW_BYTES, RuleRecord
-from pktswarm.traffic.schedule.sequence import Records
+
+if TYPE_CHECKING:
+    from pktswarm.traffic.schedule.sequence import Records
 
 
 def unable(leg: Leg, template: Template) -> str:
