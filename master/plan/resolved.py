@@ -43,6 +43,11 @@ class Resolved:
     """Leg of a trace of sessions → address of the UPF that its tunnels lead to."""
 
     @property
+    def connects(self) -> bool:
+        """Whether transmitters connect to receivers, which have to listen before."""
+        return any(leg.kind == "connections" for leg in self.legs)
+
+    @property
     def choices(self) -> list[str]:
         """One line for each stream and engine: its nodes, and the reason for the choice."""
         groups: dict[tuple[str, str], dict[str, list[str]]] = {}

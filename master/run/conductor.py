@@ -75,10 +75,13 @@ class Conductor:
     def _traffic(self) -> None:
         self._phase("prepare receivers")
         self._scatter("receive", "ready")
-        # They prepare meanwhile; nothing is sent before the start barrier, which is behind the receivers'.
-        self._scatter("transmit", "start")
+        first = self.members.given.receivers_first
+        if not first:  # they prepare meanwhile; nothing is sent before the start barrier, behind the receivers'
+            self._scatter("transmit", "start")
         self._barriers.pass_through("receive", "ready", DEADLINES_S["prepare"])
         self._phase("prepare transmitters")
+        if first:
+            self._scatter("transmit", "start")
         self._clocks.read("start")
         self._barriers.pass_through("transmit", "start", DEADLINES_S["prepare"])
         self._start()

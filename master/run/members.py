@@ -62,6 +62,7 @@ class Given:
     run_limit_s: float = 60.0
     drain_s: float = 0.3
     kept: bool = False
+    receivers_first: bool = False
     begin: rank0_orders.Begin | None = None
     """A further run is to begin."""
 
@@ -188,8 +189,9 @@ class Members:
                 self.given.tasks[rank] = (order, raw)
             case rank0_orders.FindNeighbours(rank, questions):
                 self.send(rank, rank_orders.FindNeighbours(questions))
-            case rank0_orders.Go(run_limit_s, drain_s, kept):
-                self.given = replace(self.given, run_limit_s=run_limit_s, drain_s=drain_s, kept=kept, go=True)
+            case rank0_orders.Go(run_limit_s, drain_s, kept, first):
+                given = replace(self.given, run_limit_s=run_limit_s, drain_s=drain_s, kept=kept)
+                self.given = replace(given, receivers_first=first, go=True)
             case rank0_orders.SetRate(rank, leg, rate_pps):
                 self.send(rank, rank_orders.SetRate(leg, rate_pps))
             case rank0_orders.Begin():

@@ -332,7 +332,8 @@ class Run:
                 send_order(control, order, b"".join(data for _, data in files))
             for file_name, data in files if self.keep_sent else ():
                 folder.sent(file_name, data)
-        send_order(control, rank0_orders.Go(self.plan.limit_s, self.scenario.receive.drain_s, self._kept.several))
+        drain_s, several = self.scenario.receive.drain_s, self._kept.several
+        send_order(control, rank0_orders.Go(self.plan.limit_s, drain_s, several, resolved.connects))
 
     def _resolve(self) -> Resolved:
         nodes = self.ledger.nodes.values()

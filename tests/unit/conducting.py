@@ -166,10 +166,12 @@ class CommandLine(threading.Thread):
         busy_s: float = 0.0,
         busy_at: str = "",
         runs: int = 0,
+        receivers_first: bool = False,
     ) -> None:
         super().__init__(daemon=True)
         self.control, self.ranks, self.stop_at, self.close_at = control, ranks, stop_at, close_at
         self.busy_s, self.busy_at, self.kept, self.runs_left = busy_s, busy_at, runs != 0, runs
+        self.receivers_first = receivers_first
         self.events: list[dict[str, Any]] = []
 
     def run(self) -> None:
@@ -190,7 +192,7 @@ class CommandLine(threading.Thread):
             if name == "plan":
                 for rank in self.ranks:
                     self.control.send(rank0_orders.HandTask(rank, "{}", [File("a", 3)], 0.1), b"abc")
-                self.control.send(rank0_orders.Go(1.0, 0.01, self.kept))
+                self.control.send(rank0_orders.Go(1.0, 0.01, self.kept, self.receivers_first))
             if name == "over" and self.kept:
                 self.runs_left -= 1
                 if self.runs_left > 0:

@@ -85,6 +85,13 @@ def test_receivers_are_ready_before_any_transmitter_is_told_to_start() -> None:
     assert order.index("enter done") < order.index("enter stop") < order.index("stop") < order.index("finish")
 
 
+@pytest.mark.parametrize("receivers_first", [False, True])
+def test_transmitters_prepare_beside_the_receivers_unless_they_connect_to_them(receivers_first: bool) -> None:
+    nodes = Nodes(ROLES)
+    conduct(nodes, receivers_first=receivers_first)
+    assert (nodes.ops.index((3, "enter ready")) < nodes.ops.index((1, "task"))) == receivers_first
+
+
 def test_the_start_instant_is_told_in_each_nodes_own_clock() -> None:
     nodes = Nodes(ROLES)
     whole, line = conduct(nodes)

@@ -37,12 +37,14 @@ class HandTask(Order):
 
 @message
 class Go(Order):
-    """All tasks are handed out. `kept`: the ranks stay for a further run, if this one is whole and not stopped."""
+    """All tasks are handed out. `kept`: the ranks stay for a further run, if this one is whole and not stopped.
+    `receivers_first`: transmitters can only prepare when the receivers are ready."""
 
     NAME = "go"
     run_limit_s: float
     drain_s: float
     kept: bool = False
+    receivers_first: bool = False
 
 
 @message
