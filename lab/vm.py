@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from pktswarm.traffic.errors import PktswarmError
+from pktswarm.traffic.errors import BadInput, PktswarmError
 
 PROJECT = Path(__file__).resolve().parent.parent
 STORE = Path(os.environ.get("PKTSWARM_VM_STORE", "/var/lib/pktswarm/vm"))
@@ -44,8 +44,11 @@ NOT_ON_DISK = tuple(f"{STANDARD_LIBRARY}/{name}" for name in ("site-packages", "
 CACHED = (str(Path("/usr/lib", str(sysconfig.get_config_var("MULTIARCH")))), "/usr/bin", "/usr/sbin")
 """Folders that are read often, and never written: cached from the host."""
 CACHED_TAG = "cached"
-PAIR_MACS = ("02:70:6b:74:00:01", "02:70:6b:74:00:02")
-"""The two interfaces of `virtio_pair`, inside the machine."""
+MODELS = ("virtio-net-pci", "e1000e", "e1000", "rtl8139", "vmxnet3")
+"""Interfaces that QEMU emulates; `pairs` chooses among them."""
+TESTED = MODELS[:3]
+"""Those of the tests: of the others, QEMU loses frames that the card has received (rtl8139), or delivers none to an
+address that was set later (vmxnet3)."""
 
 
 class VmError(PktswarmError):
@@ -58,17 +61,20 @@ def run(
     memory: str = "2G",
     qemu_args: Sequence[str] = (),
     timeout_s: float = TIMEOUT_S,
-    virtio_pair: bool = False,
+    pairs: Sequence[str] = (),
 ) -> int:
     """Runs `command` in the machine, in the working directory; returns its exit status (128 + N: signal N).
 
-    Its output and errors come, as one, on standard output. `virtio_pair` gives the machine two virtio interfaces
-    (PAIR_MACS) that are connected to each other. Raises VmError when there is no status of the command to return.
+    Its output and errors come, as one, on standard output. `pairs`: models of MODELS; the machine has two
+    interfaces of each (pair_macs), connected to each other. Raises VmError when there is no status of the command to
+    return.
     """
+    if unknown := [model for model in pairs if model not in MODELS]:
+        raise BadInput("lab vm", "unknown interface", key="--pair", value=unknown[0], allowed=", ".join(MODELS))
     ensure()
     scratch = Path(tempfile.mkdtemp(prefix="pktswarm-vm-"))
     try:
-        extra = [*qemu_args, *_disk(scratch), *(_pair(scratch) if virtio_pair else ())]
+        extra = [*qemu_args, *_disk(scratch), *_pairs(scratch, pairs)]
         for name, text in (("run", _script(scratch, list(command))), ("boot", _boot_script(scratch))):
             (scratch / name).write_text(text)
             (scratch / name).chmod(0o755)
@@ -85,7 +91,13 @@ def test(arguments: Sequence[str] = (), timeout_s: float = TIMEOUT_S) -> int:
     again = sorted(str(path) for path in (PROJECT / "tests/lab").glob("test_xdp_*.py"))
     chosen = arguments or ["--another-kernel", "--durations=15"]
     command = [sys.executable, "-m", "pytest", str(PROJECT / "tests/vm"), *again, *chosen]
-    return run(command, virtio_pair=True, timeout_s=timeout_s)
+    return run(command, pairs=TESTED, timeout_s=timeout_s)
+
+
+def pair_macs(model: str) -> tuple[str, str]:
+    """The addresses of the two interfaces of a model, inside the machine."""
+    number = MODELS.index(model)
+    return f"02:70:6b:74:{number:02x}:01", f"02:70:6b:74:{number:02x}:02"
 
 
 def ensure() -> None:
@@ -253,14 +265,17 @@ def _disk(scratch: Path) -> list[str]:
     return [f"-drive file={image},if=virtio,format=raw,readonly=on"]
 
 
-def _pair(scratch: Path) -> list[str]:
-    """Two virtio interfaces joined by a pair of datagram sockets, which lose nothing (a qemu hub drops when full)."""
+def _pairs(scratch: Path, models: Sequence[str]) -> list[str]:
+    """Two interfaces of each model, joined by a pair of datagram sockets, which lose nothing (a qemu hub drops when
+    full)."""
     arguments = []
-    for ours, theirs, mac in (("0", "1", PAIR_MACS[0]), ("1", "0", PAIR_MACS[1])):
-        local = f"local.type=unix,local.path={scratch}/pair{ours}"
-        remote = f"remote.type=unix,remote.path={scratch}/pair{theirs}"
-        arguments.append(f"-netdev dgram,id=pair{ours},{local},{remote}")
-        arguments.append(f"-device virtio-net-pci,netdev=pair{ours},mac={mac}")
+    for model in models:
+        ends = [f"{model}-{number}" for number in range(2)]
+        for ours, theirs, mac in zip(ends, reversed(ends), pair_macs(model), strict=True):
+            local = f"local.type=unix,local.path={scratch}/{ours}"
+            remote = f"remote.type=unix,remote.path={scratch}/{theirs}"
+            arguments.append(f"-netdev dgram,id={ours},{local},{remote}")
+            arguments.append(f"-device {model},netdev={ours},mac={mac}")
     return arguments
 
 

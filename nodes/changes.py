@@ -14,10 +14,11 @@ import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pktswarm.nodes import tune
+from pktswarm.nodes import qdisc, tune
 from pktswarm.nodes.interface import Interface
+from pktswarm.traffic.errors import EngineError
 
-RECORD = "changed.json"
+RECORD, QDISC = "changed.json", "qdisc"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SO_NETNS_COOKIE = 71  # asm-generic/socket.h, Linux 5.14
 
@@ -41,7 +42,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Change:
-    """`name`: an offload of `interface`, which has `index`; where that is "", a file. `made`: "" is an engine's own."""
+    """`name`: QDISC or an offload of `interface`, which has `index`; where that is "", a file. `made`: "" is an
+    engine's own."""
 
     interface: str
     index: int
@@ -59,8 +61,10 @@ class Change:
             if not self.interface:
                 return Path(self.name).read_text()
             interface = Interface(self.interface)
-            return on_off(interface.offload(self.name)) if interface.index == self.index else ""
-        except OSError:
+            if interface.index != self.index:
+                return ""
+            return qdisc.root(interface.name) if self.name == QDISC else on_off(interface.offload(self.name))
+        except (OSError, EngineError):
             return ""
 
     def stands(self) -> bool:
@@ -70,7 +74,9 @@ class Change:
 
     def undo(self) -> None:
         """Raises EngineError or OSError where the node does not take it."""
-        if self.interface:
+        if self.name == QDISC:
+            qdisc.remove_root(self.interface)
+        elif self.interface:
             Interface(self.interface).set_offload(self.name, self.was == on_off(True))
         else:
             Path(self.name).write_text(self.was)
@@ -83,6 +89,11 @@ def on_off(on: bool) -> str:
 def of_offload(interface: Interface, name: str, was: bool) -> Change:
     """Returns the change of an offload that is about to be switched."""
     return Change(interface.name, interface.index, name, on_off(was), on_off(not was))
+
+
+def of_qdisc(interface: Interface, was: str, made: str) -> Change:
+    """Returns the change of the kernel's own root discipline, which comes back when another one is removed."""
+    return Change(interface.name, interface.index, QDISC, was, made)
 
 
 def of_file(path: Path, was: str) -> Change:

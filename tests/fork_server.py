@@ -127,6 +127,7 @@ def _measure() -> None:
 
 
 def _run(request: Request) -> None:
+    atexit._clear()  # what is registered there is the parent's
     if COVERAGE in os.environ:
         _measure()  # its files are named from this folder
     os.chdir(request["folder"])

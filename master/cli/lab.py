@@ -213,14 +213,17 @@ def record(
         print(f"{path}: {len(trace.packets):,} packets, {trace.size_bytes:,} bytes, {trace.duration_ns / 1e9:.1f} s")
 
 
-@app.command(epilog=examples("lab vm -- uname -r"))
+@app.command(epilog=examples("lab vm -- uname -r", "lab vm --pair e1000e -- ip link"))
 def vm(
     command: Annotated[list[str], typer.Argument(help="Command and its arguments, after --.", show_default=False)],
     cpus: Annotated[int, typer.Option(help="Number of processors.")] = 2,
     memory: Annotated[str, typer.Option(help="Memory, with unit K, M or G.")] = "2G",
-    virtio_pair: Annotated[bool, typer.Option(help="Add two virtio interfaces, connected to each other.")] = False,
+    pair: Annotated[
+        list[str],
+        typer.Option(metavar="MODEL", help="Add two emulated interfaces, connected to each other: e1000e, e1000, …"),
+    ] = [],  # noqa: B006 - typer copies it
 ) -> None:
     """Run a command in a virtual machine with Debian's kernel, which has pktgen; the first call installs it."""
     from pktswarm.lab import vm as machine
 
-    raise typer.Exit(machine.run(command, cpus=cpus, memory=memory, virtio_pair=virtio_pair))
+    raise typer.Exit(machine.run(command, cpus=cpus, memory=memory, pairs=pair))

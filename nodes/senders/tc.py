@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
+from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.plain_queue import PlainQueue
+from pktswarm.nodes.senders import xdp_run
 from pktswarm.nodes.senders.ways_out import CLONES, WayOut
 from pktswarm.nodes.senders.xdp import XdpSender
+from pktswarm.traffic.protocol.task import SendTask
 
 
 class TcSender(XdpSender):
@@ -13,3 +18,15 @@ class TcSender(XdpSender):
 
     name: ClassVar[str] = CLONES.name
     way: ClassVar[WayOut] = CLONES
+
+    def __init__(self, task: SendTask, spool: Path, most_repeats: int = xdp_run.MOST_REPEATS) -> None:
+        super().__init__(task, spool, most_repeats)
+        self._queue = PlainQueue(Interface(task.interface), spool)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._queue.begin()
+
+    def restore(self) -> None:
+        super().restore()
+        self._queue.restore()

@@ -206,3 +206,22 @@ def test_the_kernel_s_limit_is_above_ours() -> None:
     draw = KernelDraw(compiled.record.random)
     assert frames([compiled], 3, way=CLONES) == [template.frame(index, draw) for index in range(3)]
     assert "the maximum is 9604 bytes" in xdp_limits.unable(replace(leg, size_bytes=leg.size_bytes + 1), "tc")
+
+
+CHANGED = """
+import sys
+from pathlib import Path
+from pktswarm.nodes import changes, qdisc
+from pktswarm.nodes.interface import Interface
+folder = Path(sys.argv[1])
+changes.write_down(folder, changes.of_qdisc(Interface("tx0"), qdisc.root("tx0"), "pfifo 7070:"))
+qdisc.replace("tx0", "root", "7070:", "pfifo", "limit", "10")
+[change] = changes.read(folder)[1]
+assert change.stands() and str(change) == "qdisc of tx0 (was noqueue 0:)", change
+change.undo()
+assert qdisc.root("tx0") == "noqueue 0:" and not change.stands()
+"""
+
+
+def test_a_qdisc_that_a_killed_guard_left_is_put_back(wire: Wire, tmp_path: Path) -> None:
+    ip("netns", "exec", wire.sender, sys.executable, "-P", "-c", CHANGED, str(tmp_path))

@@ -125,9 +125,15 @@ def test_the_machine_ends_with_its_owner(tmp_path: Path, number: signal.Signals)
 
 
 def test_the_pair_of_interfaces_is_connected_to_itself_only(tmp_path: Path) -> None:
-    first, _, second, _ = vm._pair(tmp_path)
-    assert f"local.path={tmp_path}/pair0" in first and f"remote.path={tmp_path}/pair1" in first
-    assert f"local.path={tmp_path}/pair1" in second and f"remote.path={tmp_path}/pair0" in second
+    first, _, second, _ = vm._pairs(tmp_path, ["e1000"])
+    assert f"local.path={tmp_path}/e1000-0" in first and f"remote.path={tmp_path}/e1000-1" in first
+    assert f"local.path={tmp_path}/e1000-1" in second and f"remote.path={tmp_path}/e1000-0" in second
+
+
+def test_each_interface_of_a_pair_has_an_address_of_its_own(tmp_path: Path) -> None:
+    words = " ".join(vm._pairs(tmp_path, vm.MODELS))
+    macs = [mac for model in vm.MODELS for mac in vm.pair_macs(model)]
+    assert len(set(macs)) == 2 * len(vm.MODELS) and all(words.count(mac) == 1 for mac in macs)
 
 
 def test_half_a_kernel_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pktswarm.lab.vm import PAIR_MACS
+from pktswarm.lab.vm import pair_macs
 from pktswarm.nodes.senders.pktgen_module import missing
 from wires import RX_MAC, TX_MAC, Wire, ip, namespaces
 
@@ -57,11 +57,12 @@ def virtio() -> Iterator[Wire]:
     """Two namespaces that each hold one of the machine's two connected virtio interfaces."""
     made = Wire("vgtx", "vgrx", "v0", "v1")
     links = {link["address"]: link["ifname"] for link in json.loads(ip("-j", "link", "show"))}
-    if not set(PAIR_MACS) <= set(links):
+    macs = pair_macs("virtio-net-pci")
+    if not set(macs) <= set(links):
         pytest.skip("needs the pair of virtio interfaces: ./bootstrap test --vm")
     try:
         namespaces(made.tx, made.rx)
-        for mac, namespace, name in zip(PAIR_MACS, (made.tx, made.rx), ("v0", "v1"), strict=True):
+        for mac, namespace, name in zip(macs, (made.tx, made.rx), ("v0", "v1"), strict=True):
             ip("link", "set", links[mac], "netns", namespace, "name", name)
             ip("-n", namespace, "link", "set", name, "up")
         yield made

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pktswarm.lab.vm import PAIR_MACS
+from pktswarm.lab.vm import pair_macs
 from pktswarm.nodes.senders import pktgen_proc
 from pktswarm.traffic.errors import BadInput, EngineError
 from wires import Wire, headers, inside, leg
@@ -184,7 +184,7 @@ def test_the_references_own_configuration(virtio: Wire, tmp_path: Path) -> None:
     before = virtio.settled()
     address = {"ipv4": {"src": "192.168.0.2", "dst": "192.168.0.1"}}
     listing = leg(
-        frame={"headers": [{"ethernet": {"dst": PAIR_MACS[1]}}, address, {"udp": {}}]},
+        frame={"headers": [{"ethernet": {"dst": pair_macs("virtio-net-pci")[1]}}, address, {"udp": {}}]},
         size_bytes=68,
         count_packets=100_000,
         rate_pps=50_000.0,
@@ -199,7 +199,7 @@ def test_the_references_own_configuration(virtio: Wire, tmp_path: Path) -> None:
 def test_bursts_over_virtio(virtio: Wire, tmp_path: Path) -> None:
     before = virtio.settled()
     stack = headers()
-    stack[0]["ethernet"]["dst"] = PAIR_MACS[1]
+    stack[0]["ethernet"]["dst"] = pair_macs("virtio-net-pci")[1]
     copies = {"burst": 10, "clone_skb": 10}
     (count,) = virtio.send(tmp_path, leg(frame={"headers": stack}, count_packets=2000, options=copies))
     # A full queue cuts a burst short, and then the last one may go over the count.

@@ -1,0 +1,180 @@
+"""The engines that `auto` finds on real drivers, over emulated cards: nothing is lost, and every figure is exact.
+
+The figures are those that tests/lab has for a veth pair; the cards have rings, offloads, interrupts and no native XDP.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forked
+from cards import Cards
+from pktswarm.lab.vm import TESTED
+from pktswarm.nodes import qdisc
+from pktswarm.traffic.counting import users
+from pktswarm.traffic.counting.match import Match
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import FrameDescription
+from pktswarm.traffic.leg import FlowUsers, Leg
+from pktswarm.traffic.schedule import sequence
+from wire import A, B, ethtool, ip
+from xdp_ends import Node, send
+from xdp_frames import a_leg
+from xdp_sender_ends import a_recording, a_trace_leg, send_and_listen
+
+DRIVERS = {"virtio-net-pci": "virtio_net"}
+"""Where the driver has another name than the card."""
+USERS, LEAST_BYTES = 1000, 60
+ETHERNET = {"ethernet": {"src": A, "dst": B}}
+TUNNEL: list[dict[str, Any]] = [
+    ETHERNET,
+    {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}},
+    {"udp": {"src": 2152, "dst": 2152}},
+    {"gtpu": {"teid": {"increment": [1, USERS]}}},
+    {"ipv4": {"src": {"with": "gtpu.teid", "increment": ["10.45.0.1", "10.45.3.232"]}, "dst": "10.60.0.1"}},
+    {"udp": {"src": 5000, "dst": 6000}},
+]
+SOURCE: list[dict[str, Any]] = [
+    ETHERNET,
+    {"ipv4": {"src": "10.0.0.3", "dst": "10.0.0.4"}},
+    {"udp": {"src": {"increment": [7000, 7006]}, "dst": 9}},
+]
+UNFIT = (
+    "import json, sys; from pktswarm.nodes.engines import unfit; from pktswarm.nodes.interface import Interface; "
+    "print(json.dumps(unfit(Interface('tx0'))))"
+)
+
+
+@pytest.fixture(scope="module", params=TESTED)
+def pair(request: pytest.FixtureRequest) -> Iterator[Cards]:
+    made = Cards(request.param)
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture
+def cards(pair: Cards) -> Cards:
+    pair.begin()
+    return pair
+
+
+def stream(number: int, headers: list[dict[str, Any]], size_bytes: int, **more: Any) -> Leg:
+    frame: FrameDescription = {"headers": headers, "payload": {}}
+    match = Match.from_template(build_frame(frame, size_bytes)).to_data()
+    return Leg(number, f"s{number}", "a", "b", "stream", "tc", frame=frame, size_bytes=size_bytes, match=match, **more)
+
+
+def a_source(spool: Path, number: int) -> Leg:
+    """600 frames of any size, of seven users, at any time."""
+    sizes = [64 + 37 * step % 1400 for step in range(600)]
+    records = sequence.make([500_000 * step for step in range(600)], [step * step % 7 for step in range(600)], sizes)
+    (spool / f"leg-{number}.sequence").write_bytes(sequence.pack(records))
+    mixed = {"sizes": sequence.sizes_bytes(records), "sequence_file": f"leg-{number}.sequence", "user_field": "udp.src"}
+    return stream(number, SOURCE, max(sizes), count_packets=600, intended_packets=600, **mixed)
+
+
+def test_the_probe_finds_the_engine_for_any_driver(cards: Cards) -> None:
+    assert cards.driver() == DRIVERS.get(cards.model, cards.model)
+    command = ["ip", "netns", "exec", cards.sender, sys.executable, "-c", UNFIT]
+    done = forked.run(command, check=True)
+    unfit = json.loads(done.stdout)
+    assert "xdp" in unfit and "tc" not in unfit, unfit  # virtio_net: with a queue for each processor only
+
+
+def test_users_a_trace_and_a_source_arrive_to_the_packet(cards: Cards, tmp_path: Path) -> None:
+    by_teid = FlowUsers("gtpu.teid", "teid", 1, 1, USERS)
+    # A card pads shorter ones.
+    whole = [packet for packet in a_recording(320) if len(packet.data) >= LEAST_BYTES][:300]
+    recording = a_trace_leg(tmp_path, whole, number=2, match=Match.rest(A, B).to_data())
+    legs = [
+        stream(0, TUNNEL, 180, count_packets=3000, rate_pps=5000.0, users=by_teid),
+        a_source(tmp_path, 1),
+        replace(recording, engine="tc"),
+    ]
+    with Node(cards, None, legs) as node:
+        counts = send(cards, tmp_path, legs, engine="tc")
+        tallies, unmatched, received = node.stop()
+    assert node.attached.startswith("native" if cards.model == "virtio-net-pci" else "generic"), node.attached
+    assert [(one["sent_packets"], one["failed_packets"]) for one in counts] == [(3000, 0), (600, 0), (300, 0)]
+    assert [one["received_packets"] for one in received] == [3000, 600, 300]
+    assert [one["received_bytes"] for one in received] == [one["sent_bytes"] for one in counts]
+    assert not sum(unmatched.values()), unmatched
+    for number in ("0", "1"):
+        told = {name: tallies[number][name] for name in ("distinct", "duplicated", "reordered", "altered")}
+        assert told == {"distinct": counts[int(number)]["sent_packets"], "duplicated": 0, "reordered": 0, "altered": 0}
+    assert users.unpack(received[0]["users"]["distinct"])[:USERS] == counts[0]["users"] == [3] * USERS
+
+
+@pytest.mark.parametrize("shape", ["vlan", "qinq"])
+def test_a_tag_that_the_card_would_take_out_is_counted(cards: Cards, tmp_path: Path, shape: str) -> None:
+    legs = [replace(a_leg(shape, number=0, count_packets=500, rate_pps=2000.0), engine="tc")]
+    if cards.model == "virtio-net-pci":
+        pytest.skip("its filter of VLANs takes no tag that is not registered")
+    with Node(cards, None, legs) as node:
+        send(cards, tmp_path, legs, engine="tc")
+        tallies, unmatched, _ = node.stop()
+    assert (tallies["0"]["distinct"], tallies["0"]["altered"]) == (500, 0) and not sum(unmatched.values())
+
+
+def test_of_a_full_ring_what_was_sent_is_what_arrives(cards: Cards, tmp_path: Path) -> None:
+    """More than any ring holds, as fast as it goes; frames that the ring does not take are sent again."""
+    legs = [stream(0, TUNNEL, 180, count_packets=20_000)]
+    with Node(cards, None, legs) as node:
+        [count] = send(cards, tmp_path, legs, engine="tc")
+        settled = cards.settled(20_000)
+        tallies, _, _ = node.stop()
+    assert settled
+    assert count["sent_packets"] == tallies["0"]["distinct"] == 20_000
+
+
+def test_frames_of_nine_thousand_bytes(cards: Cards, tmp_path: Path) -> None:
+    ends = ((cards.sender, "tx0"), (cards.receiver, "rx0"))
+    try:
+        for name, interface in ends:
+            ip("-n", name, "link", "set", interface, "mtu", "9000")
+        cards.begin()
+        leg = replace(a_leg("udp4", number=0, size_bytes=9018, count_packets=200, rate_pps=500.0), engine="tc")
+        [count], arrived = send_and_listen(cards, tmp_path, [leg], engine="tc")
+        assert count["sent_packets"] == len(arrived) == 200 and {len(frame) for frame in arrived} == {9014}
+    finally:
+        for name, interface in ends:
+            ip("-n", name, "link", "set", interface, "mtu", "1500")
+
+
+def test_an_interface_that_is_down_is_refused(cards: Cards, tmp_path: Path) -> None:
+    ip("-n", cards.sender, "link", "set", "tx0", "down")
+    try:
+        with pytest.raises(AssertionError, match="tx0 is down or has no carrier"):
+            send(cards, tmp_path, [stream(0, TUNNEL, 180, count_packets=1)], engine="tc")
+    finally:
+        ip("-n", cards.sender, "link", "set", "tx0", "up")
+
+
+def test_the_default_queue_is_back_after_a_run(cards: Cards, tmp_path: Path) -> None:
+    """fq_codel, which Debian's kernel gives a card, would drop frames that it has taken."""
+    before = disciplines(cards)
+    meanwhile = ["sh", "-c", f"tc qdisc show dev tx0 > {tmp_path}/meanwhile"]
+    send(cards, tmp_path, [stream(0, TUNNEL, 180, count_packets=1)], engine="tc", before_start=meanwhile)
+    assert "pfifo" in (tmp_path / "meanwhile").read_text() and "fq_codel" not in (tmp_path / "meanwhile").read_text()
+    assert disciplines(cards) == before and "fq_codel" in str(before)
+
+
+def disciplines(cards: Cards) -> list[qdisc.Qdisc]:
+    return qdisc.parse(ip("netns", "exec", cards.sender, "tc", "-j", "qdisc", "show", "dev", "tx0"))
+
+
+def test_offloads_are_as_they_were(cards: Cards, tmp_path: Path) -> None:
+    before = ethtool(cards.receiver, "-k", "rx0")
+    with Node(cards, None, [a_leg("vlan", number=0, count_packets=1)]) as node:
+        node.stop()
+    assert ethtool(cards.receiver, "-k", "rx0") == before
