@@ -122,7 +122,7 @@ def test_a_run_can_be_repeated_and_seeds_differ() -> None:
 def test_blocks_join_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
     leg = a_leg(gap_table=exponential_gaps(64), duration_s=0.5, **RATES["square wave"])
     whole = due_times.due_times(leg).tolist()
-    monkeypatch.setattr(pace, "BLOCK", 7)
+    monkeypatch.setattr(due_times, "BLOCK", 7)
     assert due_times.due_times(leg).tolist() == whole and len(whole) > 5000
 
 
