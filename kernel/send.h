@@ -70,7 +70,7 @@ struct noise {
 
 /*
  * What user space sets before it loads the program. The verifier knows the values: it neither follows nor keeps the
- * branches for what no leg of the schedule has, so most schedules load in a third of the time, and run a shorter program.
+ * branches for what no leg of the schedule has, so most schedules load in a quarter of the time, and run a shorter program.
  */
 struct send_settings {
 	__u32 may_spin; /* frames are sent one by one (the batch of BPF_PROG_RUN): waiting delays no earlier frame */

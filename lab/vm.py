@@ -46,9 +46,6 @@ CACHED = (str(Path("/usr/lib", str(sysconfig.get_config_var("MULTIARCH")))), "/u
 CACHED_TAG = "cached"
 MODELS = ("virtio-net-pci", "e1000e", "e1000", "rtl8139", "vmxnet3")
 """Interfaces that QEMU emulates; `pairs` chooses among them."""
-TESTED = MODELS[:3]
-"""Those of the tests: of the others, QEMU loses frames that the card has received (rtl8139), or delivers none to an
-address that was set later (vmxnet3)."""
 
 
 class VmError(PktswarmError):
@@ -91,7 +88,7 @@ def test(arguments: Sequence[str] = (), timeout_s: float = TIMEOUT_S) -> int:
     again = sorted(str(path) for path in (PROJECT / "tests/lab").glob("test_xdp_*.py"))
     chosen = arguments or ["--another-kernel", "--durations=15"]
     command = [sys.executable, "-m", "pytest", str(PROJECT / "tests/vm"), *again, *chosen]
-    return run(command, pairs=TESTED, timeout_s=timeout_s)
+    return run(command, pairs=MODELS, timeout_s=timeout_s)
 
 
 def pair_macs(model: str) -> tuple[str, str]:

@@ -23,7 +23,7 @@ class PlainQueue:
 
     def __init__(self, interface: Interface, folder: Path) -> None:
         self._interface, self._folder = interface, folder
-        self._changed = False
+        self._change: changes.Change | None = None
 
     def begin(self) -> None:
         """Raises EngineError where tc fails."""
@@ -33,8 +33,8 @@ class PlainQueue:
         queues = sum(one.kind != "mq" for one in found)
         kind = "mq" if len(found) > queues else "pfifo"
         was = next(str(one) for one in found if one.is_root)
-        changes.write_down(self._folder, changes.of_qdisc(self._interface, was, f"{kind} {HANDLE}"))
-        self._changed = True
+        self._change = changes.of_qdisc(self._interface, was, f"{kind} {HANDLE}")
+        changes.write_down(self._folder, self._change)
         plain = ["pfifo", "limit", str(PACKETS)]
         if kind == "pfifo":
             qdisc.replace(self._interface.name, "root", HANDLE, *plain)
@@ -44,10 +44,10 @@ class PlainQueue:
             qdisc.replace(self._interface.name, f"{HANDLE}{number + 1:x}", "", *plain)
 
     def restore(self) -> None:
-        """An interface that is gone has taken its settings along."""
-        if self._changed and self._interface.exists():
-            qdisc.remove_root(self._interface.name)
-        self._changed = False
+        """What somebody has set since stays. An interface that is gone has taken its settings along."""
+        change, self._change = self._change, None
+        if change is not None and change.now() == change.made:
+            change.undo()
 
 
 def is_to_be_replaced(found: list[Qdisc]) -> bool:

@@ -11,6 +11,7 @@ from pktswarm.traffic.errors import EngineError
 
 OF_THE_KERNEL = "0:"
 """Handle of a discipline that the kernel made by itself, and makes again when a configured one is removed."""
+HOOKS = ("ingress", "clsact")
 TIMEOUT_S = 10.0
 
 
@@ -24,8 +25,9 @@ class Qdisc(NamedTuple):
 
 
 def parse(text: str) -> list[Qdisc]:
-    """Reads the JSON of `tc qdisc show`."""
-    return [Qdisc(one["kind"], one["handle"], bool(one.get("root"))) for one in json.loads(text)]
+    """Reads the JSON of `tc qdisc show`, without what is no queue: hooks for incoming packets, and for programs."""
+    found = [Qdisc(one["kind"], one["handle"], bool(one.get("root"))) for one in json.loads(text)]
+    return [one for one in found if one.kind not in HOOKS]
 
 
 def of(interface: str) -> list[Qdisc]:

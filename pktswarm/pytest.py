@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pktswarm import Cluster, Lab
+    from pktswarm import Cluster, Lab, Result
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,7 +58,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     before = len(cluster.made) if cluster is not None else 0
     try:
         yield
-    except Exception:
+    except (Exception, pytest.fail.Exception):
         for folder in cluster.made[before:] if cluster is not None else ():
             item.add_report_section("call", "pktswarm", _summary(folder))
         raise
@@ -69,11 +69,18 @@ def _summary(folder: Path) -> str:
 
     try:
         result = Result.load(folder)
-        page = result.report
-    except (Error, OSError) as error:
+    except Error as error:
         return f"{folder}: {error}"
     counts = [
         f"  {each.name}: sent {each.sent_packets}, received {each.received_packets}, lost {each.lost_packets} packets"
         for each in result.streams.values()
     ]
-    return "\n".join([f"{result.name}: {result.reason}", *counts, *result.doubts, f"  {page}"])
+    return "\n".join([f"{result.name}: {result.reason}", *counts, *result.doubts, f"  {_page(result)}"])
+
+
+def _page(result: Result) -> str:
+    """Its path, or why it could not be made: the test's own failure is what counts."""
+    try:
+        return str(result.report)
+    except Exception as error:
+        return f"the report could not be made: {error}"

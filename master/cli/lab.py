@@ -219,11 +219,13 @@ def vm(
     cpus: Annotated[int, typer.Option(help="Number of processors.")] = 2,
     memory: Annotated[str, typer.Option(help="Memory, with unit K, M or G.")] = "2G",
     pair: Annotated[
-        list[str],
-        typer.Option(metavar="MODEL", help="Add two emulated interfaces, connected to each other: e1000e, e1000, …"),
-    ] = [],  # noqa: B006 - typer copies it
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL", help="Add two emulated interfaces, connected to each other: e1000e, e1000, …; repeatable."
+        ),
+    ] = None,
 ) -> None:
     """Run a command in a virtual machine with Debian's kernel, which has pktgen; the first call installs it."""
     from pktswarm.lab import vm as machine
 
-    raise typer.Exit(machine.run(command, cpus=cpus, memory=memory, pairs=pair))
+    raise typer.Exit(machine.run(command, cpus=cpus, memory=memory, pairs=pair or ()))

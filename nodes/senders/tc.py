@@ -28,5 +28,7 @@ class TcSender(XdpSender):
         self._queue.begin()
 
     def restore(self) -> None:
-        super().restore()
-        self._queue.restore()
+        try:
+            super().restore()
+        finally:
+            self._queue.restore()

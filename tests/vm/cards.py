@@ -81,7 +81,8 @@ class Cards(Wire):
 
     def down(self) -> None:
         """Back to where they were: with the namespace they would go some time later, under another name."""
-        for number, (namespace, interface, own) in enumerate(self._moved):
+        for namespace, interface, own in self._moved:
+            name = "pk" + own.replace(":", "")[-6:]
             ip("-n", namespace, "link", "set", interface, "down")
-            ip("-n", namespace, "link", "set", interface, "address", own, "netns", "1", "name", f"pk{number}{own[-4]}")
+            ip("-n", namespace, "link", "set", interface, "address", own, "netns", "1", "name", name)
         super().down()

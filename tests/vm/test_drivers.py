@@ -16,7 +16,6 @@ import pytest
 
 import forked
 from cards import Cards
-from pktswarm.lab.vm import TESTED
 from pktswarm.nodes import qdisc
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.match import Match
@@ -29,6 +28,10 @@ from xdp_ends import Node, send
 from xdp_frames import a_leg
 from xdp_sender_ends import a_recording, a_trace_leg, send_and_listen
 
+MODELS = ("virtio-net-pci", "e1000e", "e1000")
+"""Of the others, QEMU loses frames that the card has received (rtl8139), or delivers none to an address that was set
+later (vmxnet3)."""
+WITH_SEVERAL_QUEUES = "vmxnet3"
 DRIVERS = {"virtio-net-pci": "virtio_net"}
 """Where the driver has another name than the card."""
 USERS, LEAST_BYTES = 1000, 60
@@ -52,7 +55,7 @@ UNFIT = (
 )
 
 
-@pytest.fixture(scope="module", params=TESTED)
+@pytest.fixture(scope="module", params=MODELS)
 def pair(request: pytest.FixtureRequest) -> Iterator[Cards]:
     made = Cards(request.param)
     try:
@@ -110,15 +113,20 @@ def test_users_a_trace_and_a_source_arrive_to_the_packet(cards: Cards, tmp_path:
     assert [one["received_bytes"] for one in received] == [one["sent_bytes"] for one in counts]
     assert not sum(unmatched.values()), unmatched
     for number in ("0", "1"):
-        told = {name: tallies[number][name] for name in ("distinct", "duplicated", "reordered", "altered")}
-        assert told == {"distinct": counts[int(number)]["sent_packets"], "duplicated": 0, "reordered": 0, "altered": 0}
+        counted = {name: tallies[number][name] for name in ("distinct", "duplicated", "reordered", "altered")}
+        assert counted == {
+            "distinct": counts[int(number)]["sent_packets"],
+            "duplicated": 0,
+            "reordered": 0,
+            "altered": 0,
+        }
     assert users.unpack(received[0]["users"]["distinct"])[:USERS] == counts[0]["users"] == [3] * USERS
 
 
 @pytest.mark.parametrize("shape", ["vlan", "qinq"])
 def test_a_tag_that_the_card_would_take_out_is_counted(cards: Cards, tmp_path: Path, shape: str) -> None:
     legs = [replace(a_leg(shape, number=0, count_packets=500, rate_pps=2000.0), engine="tc")]
-    if cards.model == "virtio-net-pci":
+    if cards.model == "virtio-net-pci" and shape == "vlan":
         pytest.skip("its filter of VLANs takes no tag that is not registered")
     with Node(cards, None, legs) as node:
         send(cards, tmp_path, legs, engine="tc")
@@ -160,6 +168,7 @@ def test_an_interface_that_is_down_is_refused(cards: Cards, tmp_path: Path) -> N
         ip("-n", cards.sender, "link", "set", "tx0", "up")
 
 
+@pytest.mark.parametrize("pair", [*MODELS, WITH_SEVERAL_QUEUES], indirect=True)
 def test_the_default_queue_is_back_after_a_run(cards: Cards, tmp_path: Path) -> None:
     """fq_codel, which Debian's kernel gives a card, would drop frames that it has taken."""
     before = disciplines(cards)
@@ -167,6 +176,15 @@ def test_the_default_queue_is_back_after_a_run(cards: Cards, tmp_path: Path) -> 
     send(cards, tmp_path, [stream(0, TUNNEL, 180, count_packets=1)], engine="tc", before_start=meanwhile)
     assert "pfifo" in (tmp_path / "meanwhile").read_text() and "fq_codel" not in (tmp_path / "meanwhile").read_text()
     assert disciplines(cards) == before and "fq_codel" in str(before)
+
+
+def test_a_queue_that_somebody_sets_meanwhile_stays(cards: Cards, tmp_path: Path) -> None:
+    other = "tc qdisc replace dev tx0 root handle 1: tbf rate 100mbit burst 20000 limit 100000"
+    send(cards, tmp_path, [stream(0, TUNNEL, 180, count_packets=1)], engine="tc", before_start=other.split())
+    try:
+        assert str(disciplines(cards)[0]) == "tbf 1:"
+    finally:
+        ip("netns", "exec", cards.sender, "tc", "qdisc", "del", "dev", "tx0", "root")
 
 
 def disciplines(cards: Cards) -> list[qdisc.Qdisc]:
