@@ -1,6 +1,7 @@
 """What stands between a rank and its proxy: two sockets, and a child whose end is the end."""
 
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -81,6 +82,13 @@ def test_a_proxy_that_is_gone_is_gone_for_the_rank_too(gone_at_once: bool) -> No
             end.shutdown(socket.SHUT_RDWR)
 
     assert relayed(child, proxy) == 5
+
+
+def test_signals_go_where_they_went_before() -> None:
+    """A descriptor that is closed becomes another one, into which Python would write the numbers of signals."""
+    before = signal.getsignal(signal.SIGCHLD)
+    assert relayed(lambda end: 0, lambda end: None) == 0
+    assert signal.set_wakeup_fd(-1) == -1 and signal.getsignal(signal.SIGCHLD) == before
 
 
 def test_a_child_that_dies_ends_it() -> None:

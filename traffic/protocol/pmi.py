@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import socket
+from collections.abc import Iterator
 
 _QUESTION = b"key=PMI_hwloc_xmlfile"
 _ANSWER = b"cmd=get_result rc=0 msg=success value=unavailable\n"
@@ -27,19 +28,16 @@ class Relay:
 
     def until_end_of(self, child: int) -> int:
         """Relays until `child` ends. Returns its status, as os.waitpid() does."""
-        ended, wake = socket.socketpair()
-        wake.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake.fileno())
         open_ends = [self._proxy, self._rank]
-        while not (ended_child := os.waitpid(child, os.WNOHANG))[0]:
-            for end in select.select([ended, *open_ends], [], [])[0]:
-                if end is ended:
+        with _wakeups() as ended:
+            while not (ended_child := os.waitpid(child, os.WNOHANG))[0]:
+                ready = select.select([ended, *open_ends], [], [])[0]
+                if ended in ready:
                     ended.recv(_AT_ONCE_BYTES)
-                elif end in open_ends and not self._pass(end):
+                if not all(self._pass(end) for end in open_ends if end in ready):
                     self._close()
                     open_ends = []
-        return ended_child[1]
+            return ended_child[1]
 
     def _pass(self, end: socket.socket) -> bool:
         """Returns False when one of the two ends is gone."""
@@ -65,3 +63,18 @@ class Relay:
         for end in (self._proxy, self._rank):
             with contextlib.suppress(OSError):
                 end.close()
+
+
+@contextlib.contextmanager
+def _wakeups() -> Iterator[socket.socket]:
+    """Readable when a child has ended. Handler and descriptor are put back: a number that is closed gets other uses."""
+    ended, wake = socket.socketpair()
+    wake.setblocking(False)
+    with ended, wake:
+        handler = signal.signal(signal.SIGCHLD, lambda *_: None)
+        descriptor = signal.set_wakeup_fd(wake.fileno())
+        try:
+            yield ended
+        finally:
+            signal.set_wakeup_fd(descriptor)
+            signal.signal(signal.SIGCHLD, handler)
