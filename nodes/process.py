@@ -15,12 +15,23 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from pktswarm.nodes.hidden_files import hiding
 from pktswarm.traffic.errors import EngineError
 
 GRACE_S = 2.0
 TOOL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Started(Protocol):
+    """A child process: what is used of a subprocess.Popen."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int | None: ...
 
 
 class EngineProcess:
@@ -32,7 +43,7 @@ class EngineProcess:
     ) -> None:
         self.engine, self.command, self.output_file, self.limit_s = engine, command, output_file, limit_s
         self.hidden = hidden
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Started | None = None
 
     def start(self) -> None:
         chain = ["setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child=KILL"]
@@ -86,9 +97,13 @@ class EngineProcess:
         """The output of an engine that ended well. Raises EngineError with its words otherwise."""
         text = self.output()
         if self.status != 0:
-            why = f"killed at its limit of {self.limit_s:.0f} s" if self.status in (137, -9) else f"exit {self.status}"
-            raise EngineError(self.engine, why, text[-4000:])
+            raise EngineError(self.engine, self.end, text[-4000:])
         return text
+
+    @property
+    def end(self) -> str:
+        """How it ended, for messages. 137: timeout(1) was killed with it."""
+        return f"killed at its limit of {self.limit_s:.0f} s" if self.status in (137, -9) else f"exit {self.status}"
 
 
 def missing_tool(tool: str, package: str) -> str:

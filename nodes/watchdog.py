@@ -11,7 +11,6 @@ import ctypes
 import signal
 import threading
 import time
-from typing import Any
 
 from pktswarm.traffic.errors import EngineError
 
@@ -39,30 +38,35 @@ class _Sigevent(ctypes.Structure):
     )
 
 
-class Watchdog:
-    """Kills this process when it has not run for TIMEOUT_S; not while the whole machine stands still (a suspended
-    virtual machine, for one: CLOCK_MONOTONIC stands still too)."""
+class KillTimer:
+    """A timer of the kernel's whose signal is SIGKILL, to this process; of a child made by fork it is none."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("librt.so.1", use_errno=True)
         self._timer = ctypes.c_void_p()
         event = _Sigevent(signo=signal.SIGKILL, notify=_SIGEV_SIGNAL)
-        made = self._call("timer_create", time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer))
-        if made != 0:
-            raise EngineError("guard", "no kernel timer, which ends a frozen guard")
+        if self._library.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer)):
+            raise EngineError("guard", "no kernel timer, which ends a frozen process")
+
+    def set(self, seconds: float) -> None:
+        """The end comes in `seconds` from now, in place of the time set before."""
+        whole, rest = divmod(round(seconds * 1e9), 10**9)
+        spec = _Itimerspec(value=_Timespec(seconds=whole, nanoseconds=rest))
+        self._library.timer_settime(self._timer, 0, ctypes.byref(spec), None)
+
+
+class Watchdog:
+    """Kills this process when it has not run for TIMEOUT_S; not while the whole machine stands still (a suspended
+    virtual machine, for one: CLOCK_MONOTONIC stands still too)."""
+
+    def __init__(self) -> None:
+        self._timer = KillTimer()
 
     def start(self) -> None:
-        self._wind()
+        self._timer.set(TIMEOUT_S)
         threading.Thread(target=self._keep_winding, name="watchdog", daemon=True).start()
 
     def _keep_winding(self) -> None:
         while True:
             time.sleep(WIND_EVERY_S)
-            self._wind()
-
-    def _wind(self) -> None:
-        spec = _Itimerspec(value=_Timespec(seconds=TIMEOUT_S))
-        self._call("timer_settime", self._timer, 0, ctypes.byref(spec), None)
-
-    def _call(self, name: str, *values: Any) -> int:
-        return int(getattr(self._library, name)(*values))
+            self._timer.set(TIMEOUT_S)

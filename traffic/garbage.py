@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 
 THRESHOLD = 50_000
@@ -10,4 +11,7 @@ stay: looking through them again and again is a tenth of the start of a command.
 
 
 def collect_rarely() -> None:
+    """At its end Python looks through all objects three times more, a quarter of the time of a short command: not
+    through frozen ones."""
     gc.set_threshold(THRESHOLD, 10, 10)
+    atexit.register(gc.freeze)

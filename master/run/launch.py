@@ -29,6 +29,8 @@ MPI_SETTINGS = {
     "MPIR_CVAR_CH4_NETMOD": "ofi",
     "MPIR_CVAR_NOLOCAL": "1",
     "FI_PROVIDER": "tcp",
+    # UCX, which the wheel's MPICH loads and this does not use, would spin for 45 ms to patch mmap() and its like.
+    "UCX_MEM_EVENTS": "no",
 }
 
 

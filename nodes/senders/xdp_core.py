@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pktswarm.nodes.forked import ForkedProcess
 from pktswarm.nodes.interface import Interface
-from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.senders import xdp_run
 from pktswarm.nodes.senders.ways_out import MOST_FIRST_BYTES, WayOut
 from pktswarm.nodes.senders.xdp_program import Program
@@ -40,7 +40,7 @@ class XdpCore:
         self.task, self.spool = task, spool
         self._most_repeats, self._number, self._cpu = most_repeats, number, cpu
         self._program: Program | None = None
-        self._process: EngineProcess | None = None
+        self._process: ForkedProcess | None = None
         self._started_ns: int | None = None
         self._stopped = self._died = False
 
@@ -53,14 +53,11 @@ class XdpCore:
         program = self._program
         live = self._way.live
         first_bytes = compiled.largest_bytes if live else min(compiled.largest_bytes, MOST_FIRST_BYTES)
-        arguments = [program.number, program.state_number, first_bytes, batch, self._most_repeats, awake, live]
-        command = [sys.executable, "-P", "-m", xdp_run.__name__, *(str(int(argument)) for argument in arguments)]
-        if self._cpu is not None:
-            command = ["taskset", "--cpu-list", str(self._cpu), *command]
+        send = partial(xdp_run.run, program.number, program.state_number, first_bytes, batch, self._most_repeats)
         limit_s = self.task.limit_s + ARMED_WAIT_S
         name = self._way.name
         output = self.spool / (f"{name}-{self._number}.out" if self._number else f"{name}.out")
-        self._process = EngineProcess(name, command, output, limit_s)
+        self._process = ForkedProcess(name, partial(send, awake=awake, live=live), output, limit_s, self._cpu)
         self._process.start()
         self._wait_armed(self._process, self._program)
 
@@ -78,7 +75,7 @@ class XdpCore:
 
         return read_sequence(self.spool / str(leg.sequence_file))
 
-    def _wait_armed(self, process: EngineProcess, program: Program) -> None:
+    def _wait_armed(self, process: ForkedProcess, program: Program) -> None:
         deadline = time.monotonic() + ARM_TIMEOUT_S
         while not program.state.calls:
             if not process.running():
@@ -156,7 +153,7 @@ class XdpCore:
         if state.broken:
             raise EngineError(self._way.name, "a frame was not built: the compiled schedule is inconsistent", output)
         if self._died and self._process is not None:
-            raise EngineError(self._way.name, f"ended before it was stopped, exit {self._process.status}", output)
+            raise EngineError(self._way.name, f"ended before it was stopped: {self._process.end}", output)
         sent = sum(record.sent for record in program.legs)
         if state.unexplained or state.pushed != state.popped or sent != state.device_sent:
             sums = f"{sent} frames by leg, {state.device_sent} by the device, {state.unexplained} answers unexplained"

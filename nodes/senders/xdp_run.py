@@ -1,8 +1,7 @@
 """The sending process of the engines xdp and tc: it runs the program in calls into the kernel, and sleeps between them.
 
-Started as `python -m pktswarm.nodes.senders.xdp_run PROGRAM_ID STATE_ID FRAME_BYTES BATCH MOST_REPEATS AWAKE LIVE`.
-Program, maps and counts belong to the guard. A signal ends a call and this process; until then it runs, sending or
-waiting.
+A child of the guard (nodes/forked.py). Program, maps and counts belong to the guard. A signal ends a call and this
+process; until then it runs, sending or waiting.
 
 A call takes 15 us, but with live frames 24 ms when the kernel first adds the program to its XDP dispatcher, and removes
 it afterwards. So that program stays in the dispatcher: it is attached to the loopback interface of a network namespace
@@ -13,12 +12,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from pktswarm.nodes.libbpf import attach_program, program_by_id, run_clones, run_live, shared_memory
 from pktswarm.traffic.schedule.records import NEVER, TURN_LONG, TURN_OF_ONE, TURN_OVER, StateRecord
@@ -56,11 +54,11 @@ _SET_TIMER_SLACK = 29
 _LOOPBACK_INDEX = 1
 
 
-def main() -> None:
-    # The default action, not Python's: a fatal signal ends the call in the kernel too, and cannot come between two
-    # lines of Python and be forgotten.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    program_id, state_id, frame_bytes, batch, most, awake, live = (int(argument) for argument in sys.argv[1:])
+def run(
+    program_id: int, state_id: int, frame_bytes: int, batch: int, most_repeats: int, awake: bool, live: bool
+) -> NoReturn:
+    """`frame_bytes`: of the frame that a call begins with. `awake`: from the first frame to the last it does not
+    sleep. `live`: live frames, in batches of `batch`; else clones of an skb."""
     program = program_by_id(program_id)
     state = StateRecord.from_buffer(shared_memory(state_id, ctypes.sizeof(StateRecord)))
     ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, 1, 0, 0, 0)  # timers become exact
@@ -69,7 +67,7 @@ def main() -> None:
         send = partial(run_live, program, bytes(frame_bytes), batch=batch)
     else:
         send = partial(run_clones, program, bytes(frame_bytes))
-    _serve(send, state, batch, most, bool(awake))
+    _serve(send, state, batch, most_repeats, awake)
 
 
 def _hold(program: int) -> None:
@@ -80,8 +78,8 @@ def _hold(program: int) -> None:
     attach_program(program, _LOOPBACK_INDEX, "generic")
 
 
-def _serve(send: Callable[..., int], state: StateRecord, batch: int, most: int, awake: bool) -> None:
-    """`send`: a call with `repeat` runs. `awake`: from the first frame to the last it does not sleep."""
+def _serve(send: Callable[..., int], state: StateRecord, batch: int, most: int, awake: bool) -> NoReturn:
+    """`send`: a call with `repeat` runs."""
     repeats = few = min(max(FEW_REPEATS, batch), most)
     ahead_ns = AWAKE_AHEAD_NS
     shared: bool | None = None
@@ -156,7 +154,3 @@ def next_ahead_ns(ahead_ns: int, too_late: bool, shared: bool = False) -> int:
 def next_due_ns(state: StateRecord) -> int:
     """When the leg that is due first is due (CLOCK_MONOTONIC); NEVER if none is."""
     return NEVER if state.start_ns == NEVER else int(state.due_ns[state.winner[1]])
-
-
-if __name__ == "__main__":
-    main()
