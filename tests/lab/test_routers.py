@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -163,27 +164,27 @@ def test_frames_wait_for_the_answer_of_a_slow_node(cluster: RoutedCluster) -> No
 def mirrored(cluster: RoutedCluster, port: str) -> Iterator[Path]:
     """A capture at a port of the switch, as long as the block lasts."""
     path, net = cluster.folder / f"{port}.pcap", f"--net=/proc/{cluster.state.keeper.pids['switch']}/ns/net"
-    words = [
-        "nsenter",
-        net,
-        "tcpdump",
-        "-i",
-        port,
-        "-U",
-        "-Z",
-        "root",
-        "--time-stamp-precision",
-        "nano",
-        "-w",
-        str(path),
-    ]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    options = f"-i {port} -U -Z root -B 32768 --immediate-mode --time-stamp-precision nano -w".split()
+    process = subprocess.Popen(["nsenter", net, "tcpdump", *options, path], stderr=subprocess.PIPE, text=True)
     try:
         wait_for(process, "listening on")
         yield path
+        wait_until_written(process)
     finally:
         process.terminate()
         process.communicate(timeout=20)
+
+
+def wait_until_written(tcpdump: subprocess.Popen[str]) -> None:
+    """Until it has written all that the kernel has for it: when it is terminated it reads no more."""
+    assert tcpdump.stderr is not None
+    deadline = time.monotonic() + 30
+    captured, received = 0, 1
+    while captured < received:
+        assert time.monotonic() < deadline, f"tcpdump wrote {captured} of {received} frames"
+        tcpdump.send_signal(signal.SIGUSR1)
+        captured, received, dropped = map(int, re.findall(r"(\d+) packets", tcpdump.stderr.readline()))
+        assert dropped == 0
 
 
 @pytest.mark.parametrize("stamp", [True, False])
