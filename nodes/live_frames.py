@@ -31,7 +31,10 @@ def takes_none(interface: Interface) -> str:
         return ""
     if interface.driver == "veth":
         return f"{interface.name}: its other end takes no live frames (ethtool -K … gro on, or an XDP program there)"
-    return f"{interface.name}: its driver {interface.driver} takes no live frames (no native XDP_REDIRECT)"
+    if bits & xdp_features.NATIVE:
+        problem = "takes live frames only while an XDP program is attached to the interface"
+        return f"{interface.name}: its driver {interface.driver} {problem}"
+    return f"{interface.name}: its driver {interface.driver} has no native XDP"
 
 
 def _try(interface: Interface) -> str:

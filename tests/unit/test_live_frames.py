@@ -1,0 +1,37 @@
+"""What the kernel reports of a driver's XDP, and the reason that is given for it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from pktswarm.nodes import live_frames, xdp_features
+from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.xdp_features import NATIVE, TAKES_FRAMES
+
+REDIRECTS = 1 << 1
+
+
+class Card:
+    name, index = "eth1", 2
+
+    def __init__(self, driver: str) -> None:
+        self.driver = driver
+
+
+@pytest.mark.parametrize(
+    ("driver", "bits", "reason"),
+    [
+        ("enetc", NATIVE | REDIRECTS | TAKES_FRAMES, ""),
+        ("igc", None, ""),
+        ("igc", NATIVE | REDIRECTS, "eth1: its driver igc takes live frames only while an XDP program is attached"),
+        ("r8169", 0, "eth1: its driver r8169 has no native XDP"),
+        ("veth", NATIVE | REDIRECTS, "eth1: its other end takes no live frames (ethtool -K … gro on, or an XDP"),
+    ],
+    ids=["takes them", "Linux before 6.3", "with a program", "not native", "veth"],
+)
+def test_the_reason_is_the_drivers(monkeypatch: pytest.MonkeyPatch, driver: str, bits: int | None, reason: str) -> None:
+    monkeypatch.setattr(xdp_features, "features", lambda index: bits)
+    found = live_frames.takes_none(cast("Interface", Card(driver)))
+    assert found.startswith(reason) and bool(found) == bool(reason)
