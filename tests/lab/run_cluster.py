@@ -153,8 +153,7 @@ def offloads_on(cluster: Cluster) -> list[str]:
 
 def assert_nothing_left(cluster: Cluster) -> None:
     """The lab is as it was before its first run."""
-    until(lambda: not cluster.left_behind())
-    assert cluster.left_behind() == []
+    assert left_in_the_end(cluster) == []
     assert offloads_on(cluster) == []
 
 
@@ -200,6 +199,14 @@ def guard_of(rank: int) -> int:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def left_in_the_end(cluster: Cluster) -> list[str]:
+    """What is still left behind after STOP_S."""
+    deadline = time.monotonic() + STOP_S
+    while (left := cluster.left_behind()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
 
 
 def until(condition: Callable[[], bool]) -> bool:

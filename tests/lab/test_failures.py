@@ -76,7 +76,7 @@ from failures import (
     wait_until,
 )
 from pktswarm import lab
-from run_cluster import PKTSWARM, STOP_S, Cluster, offloads_on, rank_of
+from run_cluster import PKTSWARM, STOP_S, Cluster, left_in_the_end, offloads_on, rank_of
 from running import wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -110,7 +110,7 @@ class Failing:
     def end(self, status: int = 3, flooded: bool = False) -> dict[str, Any]:
         out, err = self.process.communicate(timeout=180)
         assert self.process.returncode == status, out + err
-        assert wait_until(lambda: not self.cluster.left_behind(), STOP_S), self.cluster.left_behind()
+        assert left_in_the_end(self.cluster) == []
         assert offloads_on(self.cluster) == []
         document = dict(json.loads(out))
         assert disagreements(document, self.before, packets(self.cluster), flooded) == []
@@ -229,7 +229,7 @@ def test_a_traffic_interface_that_is_deleted_is_named_with_its_time(
         assert re.search(r"rx1 \(receive\): eth1 is gone since [\d.]+ s after the start", document["reason"])
         rows = [row for row in document["rows"] if row["to"] == "rx1"]
         assert all(0 < row["received_packets"] < row["sent_packets"] for row in rows), rows
-        assert wait_until(lambda: not cluster.left_behind(), STOP_S), cluster.left_behind()
+        assert left_in_the_end(cluster) == []
     finally:
         lab.down(cluster.name, cluster.folder)
 
@@ -273,7 +273,7 @@ def test_a_full_disk_of_the_master_ends_a_run_with_its_words(cluster: Cluster, w
         out, err = process.communicate(timeout=120)
     assert process.returncode == 3, out + err
     assert "No space left on device" in (err if when == "before" else out) and "Traceback" not in err, err
-    assert wait_until(lambda: not cluster.left_behind(), STOP_S), cluster.left_behind()
+    assert left_in_the_end(cluster) == []
 
 
 def test_captures_that_take_long_to_come_cost_nothing(cluster: Cluster, failing: Any) -> None:

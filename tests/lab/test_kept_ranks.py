@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import forked
-from run_cluster import PKTSWARM, Cluster, guard_of, rank_of, until
+from run_cluster import PKTSWARM, Cluster, guard_of, left_in_the_end, rank_of, until
 from running import cluster_of, wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -28,7 +28,7 @@ cluster = cluster_of(lambda folder: Cluster(folder, "k"), stands=False)
 @pytest.fixture(autouse=True)
 def nothing_left(cluster: Cluster) -> Iterator[None]:
     yield
-    assert until(lambda: not cluster.left_behind()), cluster.left_behind()
+    assert left_in_the_end(cluster) == []
 
 
 class Repeated:

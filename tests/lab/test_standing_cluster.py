@@ -13,7 +13,18 @@ from typing import Any
 import pytest
 
 import forked
-from run_cluster import LONG, PKTSWARM, TRANSMITTERS, Cluster, guard_of, network_of, pids_of, rank_of, until
+from run_cluster import (
+    LONG,
+    PKTSWARM,
+    TRANSMITTERS,
+    Cluster,
+    guard_of,
+    left_in_the_end,
+    network_of,
+    pids_of,
+    rank_of,
+    until,
+)
 from running import cluster_of, wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -53,7 +64,7 @@ cluster = cluster_of(lambda folder: Standing(folder, "c"), stands=False)
 def nothing_left(cluster: Standing) -> Iterator[None]:
     yield
     cluster.order("down", "--now")
-    assert until(lambda: not cluster.left_behind()), cluster.left_behind()
+    assert left_in_the_end(cluster) == []
 
 
 def test_commands_use_the_ranks_of_a_cluster_that_is_up_and_nodes_are_as_found(cluster: Standing) -> None:
@@ -127,7 +138,7 @@ def test_what_dies_between_two_runs_is_started_anew_and_the_run_says_so(cluster:
 def test_a_daemon_that_is_killed_takes_its_ranks_along_and_runs_go_on_without(cluster: Standing) -> None:
     cluster.up()
     os.kill(cluster.daemon(), signal.SIGKILL)
-    assert until(lambda: not cluster.left_behind()), cluster.left_behind()
+    assert left_in_the_end(cluster) == []
     cluster.run(cluster.scenario(ALL), 0)
     assert cluster.order("status")[0] == 1
 
@@ -169,7 +180,7 @@ def test_it_ends_by_itself(cluster: Standing, reason: str) -> None:
         cluster.hosts.rename(away)
     if reason == "SIGTERM":
         os.kill(cluster.daemon(), signal.SIGTERM)
-    assert until(lambda: not cluster.left_behind()), cluster.left_behind()
+    assert left_in_the_end(cluster) == []
     if reason == "inventory":
         away.rename(cluster.hosts)
 
