@@ -49,10 +49,12 @@ class KillTimer:
             raise EngineError("guard", "no kernel timer, which ends a frozen process")
 
     def set(self, seconds: float) -> None:
-        """The end comes in `seconds` from now, in place of the time set before."""
-        whole, rest = divmod(round(seconds * 1e9), 10**9)
+        """The end comes in `seconds` from now, in place of the time set before; at once where that is over. Raises
+        EngineError when the kernel refuses."""
+        whole, rest = divmod(max(1, round(seconds * 1e9)), 10**9)  # 0 would be no end at all
         spec = _Itimerspec(value=_Timespec(seconds=whole, nanoseconds=rest))
-        self._library.timer_settime(self._timer, 0, ctypes.byref(spec), None)
+        if self._library.timer_settime(self._timer, 0, ctypes.byref(spec), None):
+            raise EngineError("guard", f"the kernel's timer takes no {seconds} s")
 
 
 class Watchdog:

@@ -11,7 +11,7 @@ stay: looking through them again and again is a tenth of the start of a command.
 
 
 def collect_rarely() -> None:
-    """At its end Python looks through all objects three times more, a quarter of the time of a short command: not
+    """At its end Python looks through all objects again, about a seventh of the time of a short command: not
     through frozen ones."""
     gc.set_threshold(THRESHOLD, 10, 10)
     atexit.register(gc.freeze)

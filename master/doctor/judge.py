@@ -184,7 +184,7 @@ def _interface(interface: InterfaceReport, answer: Answer) -> Findings:
     if interface["native_xdp"] is False:
         yield (
             "note",
-            f"{interface['driver']} has no native XDP: {name} sends by pktgen or trafgen",
+            f"{interface['driver']} has no native XDP: {name} sends by tc, or by pktgen or trafgen",
             "use a card that has it",
         )
 

@@ -29,14 +29,14 @@ class Anchor:
 
     def hold(self) -> None:
         """Until release() this process ends with the anchor. A change of its user cancels this."""
-        _die_with_parent(signal.SIGTERM)
+        die_with_parent(signal.SIGTERM)
         if not self.lives:  # it ended before that
             os._exit(1)
 
     @staticmethod
     def release() -> None:
         """All ranks are connected: the launcher is not needed any more."""
-        _die_with_parent(0)
+        die_with_parent(0)
 
 
 def drop(user: str) -> Anchor:
@@ -61,5 +61,7 @@ def _proxy() -> int:
     return int(os.environ["PMI_FD"])
 
 
-def _die_with_parent(number: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+def die_with_parent(number: int) -> None:
+    """The kernel sends this process the signal when its parent ends."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "no signal at the parent's end")
