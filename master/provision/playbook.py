@@ -66,8 +66,9 @@ def fetch_ansible() -> None:
     if stamp.exists() and stamp.read_text() == digest:
         return
     print("provision: installing ansible-core", file=sys.stderr)
-    command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes"]
-    done = subprocess.run([*command, "-r", str(LOCK)], capture_output=True, text=True, check=False)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    command = [*pip, "--no-deps", "--require-hashes", "-r", str(LOCK)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise EngineError("pip", "ansible-core was not installed", "\n".join(done.stderr.strip().splitlines()[-5:]))
     stamp.write_text(digest)

@@ -107,6 +107,14 @@ def test_locks_pin_every_package_with_hashes() -> None:
         assert text.count("--hash=sha256:") >= len(packages)
 
 
+@pytest.mark.parametrize("path", ["bootstrap", "CONTRIBUTING.md", "master/provision/playbook.py"])
+def test_a_lock_is_installed_without_a_look_at_newer_releases(path: str) -> None:
+    """Pip before 24.1 asks for the newest release of a dependency with extras, which no lock has."""
+    installs = [line for line in Path(path).read_text().splitlines() if "--require-hashes" in line]
+    assert installs
+    assert all("--no-deps" in line for line in installs)
+
+
 def test_nothing_names_a_machine_or_a_registry() -> None:
     files = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.split()
     assert files
