@@ -35,6 +35,11 @@ def wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+def written(path: Path) -> str:
+    """Also of a file that its process has yet to make."""
+    return path.read_text() if path.exists() else ""
+
+
 def runs(pid: int) -> bool:
     try:
         return " Z " not in Path(f"/proc/{pid}/stat").read_text()
@@ -113,9 +118,9 @@ def test_it_dies_with_its_guard(tmp_path: Path) -> None:
         (tmp_path / "pid").write_text(f"{process._process.pid}\n")  # type: ignore[union-attr]  # it has been started
         time.sleep(LONG_S)
         os._exit(0)
-    wait(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"))
+    wait(lambda: written(tmp_path / "pid").endswith("\n"))
     pid = int((tmp_path / "pid").read_text())
-    wait(lambda: "ready" in (tmp_path / "out").read_text())
+    wait(lambda: written(tmp_path / "out") == "ready")
     os.kill(guard, signal.SIGKILL)
     os.waitpid(guard, 0)
     wait(lambda: not runs(pid))
