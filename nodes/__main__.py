@@ -35,11 +35,12 @@ def main() -> int:
     from pktswarm.nodes.rank import Rank  # all loaded while this still may read the files
 
     interface = Interface(arguments.interface)
-    held, unfit = guard.answer(pipe, events.Held, node_lock.WAIT_S + ANSWER_TIMEOUT_S), {}
+    held = guard.answer(pipe, events.Held, node_lock.WAIT_S + ANSWER_TIMEOUT_S)
+    probed = events.Probed({}, [])
     if arguments.role == "transmit" and held.by is None:  # a trial would disturb another run
         pipe.send(orders.Probe(arguments.interface))
-        unfit = guard.answer(pipe, events.Probed, ANSWER_TIMEOUT_S).unfit
-    report = replace(probe.report(interface, unfit, arguments.master), held_by=held.by, mended=held.mended)
+        probed = guard.answer(pipe, events.Probed, ANSWER_TIMEOUT_S)
+    report = replace(probe.report(interface, probed, arguments.master), held_by=held.by, mended=held.mended)
     unprivileged.become(user)
     launcher.hold()
     return Rank(arguments.role, arguments.host, interface, report, pipe, launcher, arguments.master).run()

@@ -37,7 +37,7 @@ class ByGuard:
     """The part of the report that needs root."""
 
     guard_trouble: str = ""
-    unfit: dict[str, str] = field(default_factory=dict)
+    probed: events.Probed = field(default_factory=lambda: events.Probed({}, []))
     leftovers: events.Leftovers | None = None
     mended: list[str] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ def report(arguments: argparse.Namespace) -> dict[str, object]:
     if not arguments.interface:
         return {**document, "versions": _versions()}
     by_guard = _by_guard(arguments)
-    node = _node(arguments, by_guard.unfit)
+    node = _node(arguments, by_guard.probed)
     versions = {**node.versions, **_versions()}
     shown = {**to_object(node), "interface": _interface(node.interface), "versions": versions}
     return {**shown, **document, **to_object(by_guard)}
@@ -98,7 +98,7 @@ def _by_guard(arguments: argparse.Namespace) -> ByGuard:
         found.leftovers = guard.answer(pipe, events.Leftovers, ANSWER_TIMEOUT_S)
         if arguments.transmits and found.leftovers.holder is None:
             pipe.send(orders.Probe(arguments.interface))
-            found.unfit = guard.answer(pipe, events.Probed, ANSWER_TIMEOUT_S).unfit
+            found.probed = guard.answer(pipe, events.Probed, ANSWER_TIMEOUT_S)
         pipe.send(orders.Restore())
         guard.answer(pipe, events.Restored, ANSWER_TIMEOUT_S)
     except KeyError:
@@ -108,10 +108,10 @@ def _by_guard(arguments: argparse.Namespace) -> ByGuard:
     return found
 
 
-def _node(arguments: argparse.Namespace, unfit: dict[str, str]) -> NodeReport:
+def _node(arguments: argparse.Namespace, probed: events.Probed) -> NodeReport:
     from pktswarm.nodes import probe
 
-    return probe.report(Interface(arguments.interface), unfit, arguments.master)
+    return probe.report(Interface(arguments.interface), probed, arguments.master)
 
 
 def _interface(report: InterfaceReport) -> dict[str, object]:

@@ -5,7 +5,8 @@ An engine is loaded where it is used: NumPy and what else it needs would be half
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -18,11 +19,13 @@ from pktswarm.traffic.errors import EngineError
 
 class Known(NamedTuple):
     """`place`: module and class. `missing`: why a node has it not. `unfit`: why it cannot work on an interface, though
-    it is there; that needs root."""
+    it is there; that needs root. `on_request`: whether it can be made fit nevertheless, by a change of
+    the interface for which a stream has to name it."""
 
     place: str
     missing: Callable[[], str]
     unfit: Callable[[Interface], str] | None = None
+    on_request: Callable[[Interface], bool] | None = None
 
     def load(self) -> Any:
         module, _, name = self.place.partition(":")
@@ -30,7 +33,9 @@ class Known(NamedTuple):
 
 
 SENDERS = {
-    "xdp": Known("pktswarm.nodes.senders.xdp:XdpSender", availability.xdp_sender, live_frames.trouble),
+    "xdp": Known(
+        "pktswarm.nodes.senders.xdp:XdpSender", availability.xdp_sender, live_frames.trouble, live_frames.needs_program
+    ),
     "tc": Known("pktswarm.nodes.senders.tc:TcSender", availability.tc_sender, clones.trouble),
     "pktgen": Known("pktswarm.nodes.senders.pktgen:PktgenSender", pktgen_module.missing),
     "trafgen": Known("pktswarm.nodes.senders.trafgen:TrafgenSender", availability.trafgen),
@@ -65,6 +70,16 @@ def unfit(interface: Interface) -> dict[str, str]:
         except (EngineError, OSError) as error:
             found[name] = str(error)
     return {name: why for name, why in found.items() if why}
+
+
+def on_request(interface: Interface, unfit: Iterable[str]) -> list[str]:
+    """Those of the unfit senders that a stream can name nevertheless. Needs root."""
+    found = []
+    for name in unfit:
+        fits = SENDERS[name].on_request
+        with contextlib.suppress(EngineError, OSError):
+            found += [name] if fits is not None and fits(interface) else []
+    return found
 
 
 def _known(engines: Mapping[str, Known], name: str, kind: str) -> Known:

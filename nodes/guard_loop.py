@@ -16,7 +16,7 @@ from pathlib import Path
 from pktswarm.nodes import changes, neighbours, node_lock, stale_spools
 from pktswarm.nodes.announce import INTERVAL_S as ANNOUNCE_EVERY_S
 from pktswarm.nodes.announce import announce
-from pktswarm.nodes.engines import unfit
+from pktswarm.nodes.engines import on_request, unfit
 from pktswarm.nodes.guard_engines import Engines
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.packet_port import PacketPort
@@ -142,7 +142,7 @@ class Guard:
             case orders.Leftovers(interface):
                 self.pipe.send(stale_spools.report(stale_spools.SPOOLS, self.spool, interface, node_lock.holder()))
             case orders.Probe(interface):
-                self.pipe.send(events.Probed(unfit(Interface(interface))))
+                self._probe(Interface(interface))
             case orders.OpenPort():
                 self._open_port(order)
             case orders.FindNeighbours(interface, mac, questions):
@@ -175,6 +175,10 @@ class Guard:
         """Restores what killed guards left changed, which would else be taken for the node's own settings."""
         other = node_lock.take(run, by)
         self.pipe.send(events.Held(other, [] if other else self._mend()))
+
+    def _probe(self, interface: Interface) -> None:
+        found = unfit(interface)
+        self.pipe.send(events.Probed(found, on_request(interface, found)))
 
     def _mend(self) -> list[str]:
         return stale_spools.mend(stale_spools.SPOOLS, self.spool)

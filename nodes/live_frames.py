@@ -13,6 +13,14 @@ from pktswarm.nodes.announce import announcement
 from pktswarm.nodes.interface import Interface
 
 TRIES = 3
+NEEDS_PROGRAM = ("igc", "i40e", "ice", "fec")
+"""Drivers that take live frames only while an XDP program is attached, by their sources: before Linux 6.3 the kernel
+does not report it."""
+_PASS = libbpf.instructions((0xB7, 0, libbpf.XDP_PASS), (0x95, 0, 0))
+"""r0 = XDP_PASS; exit."""
+CHANGES_FRAMES, KEPT_KERNEL = ("virtio_net",), (6, 4)
+"""Drivers that put a header before the frame they are given, and the first kernel that restores it before it uses the
+frame again: before, the second use of each is longer and begins elsewhere."""
 ARRIVAL_S = 1.0
 """Time limit for sent frames (on veth: taken by its other end) to appear in the counter, on a busy machine too."""
 
@@ -24,17 +32,45 @@ def trouble(interface: Interface) -> str:
     return takes_none(interface) or _try(interface)
 
 
+def needs_program(interface: Interface) -> bool:
+    """Whether the driver takes live frames only while an XDP program is attached, and none is."""
+    if _are_damaged(interface):
+        return False
+    bits = xdp_features.features(interface.index)
+    if bits is None:
+        return interface.driver in NEEDS_PROGRAM and not libbpf.attached_program(interface.index)
+    return interface.driver != "veth" and bool(bits & xdp_features.NATIVE) and not bits & xdp_features.TAKES_FRAMES
+
+
+def attach_pass(interface: Interface) -> libbpf.BpfLink:
+    """Attaches a program that passes every frame on. It is detached with the link, or with this process.
+
+    Raises EngineError where the driver refuses it.
+    """
+    program = libbpf.load_program("pass", _PASS)
+    try:
+        return libbpf.BpfLink(libbpf.attach_program(program, interface.index, "native"))
+    finally:
+        os.close(program)  # the link holds it
+
+
 def takes_none(interface: Interface) -> str:
     """Why the driver takes no live frames; empty if it does, or if the kernel (before 6.3) does not report it."""
+    if _are_damaged(interface):
+        return f"{interface.name}: Linux before 6.4 damages live frames for its driver {interface.driver}"
+    if needs_program(interface):
+        problem = "takes live frames only while an XDP program is attached to the interface"
+        return f"{interface.name}: its driver {interface.driver} {problem}"
     bits = xdp_features.features(interface.index)
     if bits is None or bits & xdp_features.TAKES_FRAMES:
         return ""
     if interface.driver == "veth":
         return f"{interface.name}: its other end takes no live frames (ethtool -K … gro on, or an XDP program there)"
-    if bits & xdp_features.NATIVE:
-        problem = "takes live frames only while an XDP program is attached to the interface"
-        return f"{interface.name}: its driver {interface.driver} {problem}"
     return f"{interface.name}: its driver {interface.driver} has no native XDP"
+
+
+def _are_damaged(interface: Interface) -> bool:
+    return interface.driver in CHANGES_FRAMES and libbpf.kernel() < KEPT_KERNEL
 
 
 def _try(interface: Interface) -> str:

@@ -13,17 +13,17 @@ from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import tool_version
 from pktswarm.traffic import VERSION
 from pktswarm.traffic.protocol.clock_identity import clock_identity
+from pktswarm.traffic.protocol.guard_events import Probed
 from pktswarm.traffic.protocol.node_report import InterfaceReport, NodeReport
 
 TOOLS = ("trafgen", "tcpreplay", "netsniff-ng")
 """Engines that are programs of their own; the others are of this version, or of the kernel."""
 
 
-def report(interface: Interface, unfit: dict[str, str], master: str) -> NodeReport:
+def report(interface: Interface, probed: Probed, master: str) -> NodeReport:
     """The report of this node, without `held_by` and `mended`, which its guard reports.
 
-    `unfit`: senders that cannot work on the interface, as the guard has tried. `master`: its address, as the launcher
-    knows it.
+    `probed`: what the guard has tried on the interface. `master`: its address, as the launcher knows it.
     """
     uname = os.uname()
     return NodeReport(
@@ -34,7 +34,8 @@ def report(interface: Interface, unfit: dict[str, str], master: str) -> NodeRepo
         python=platform.python_version(),
         pktswarm=VERSION,
         interface=_interface(interface, master),
-        senders={name: engine.missing() or unfit.get(name, "") for name, engine in SENDERS.items()},
+        senders={name: engine.missing() or probed.unfit.get(name, "") for name, engine in SENDERS.items()},
+        on_request=probed.on_request,
         receivers={name: engine.missing() for name, engine in RECEIVERS.items()},
         versions={name: version for name in TOOLS if (version := tool_version(name))},
         clock=clock_identity(),

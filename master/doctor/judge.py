@@ -201,7 +201,9 @@ def _engines(document: HostReport, roles: tuple[str, ...]) -> Findings:
                 engines[needed[role][-1]],
             )
         for name, why in engines.items():
-            if why:
+            if why and role == "transmit" and name in document.get("on_request", []):
+                yield "note", f"transmits with {name} only where a stream names it", why
+            elif why:
                 yield "note", f"cannot {role} with {name}", why
 
 

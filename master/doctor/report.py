@@ -76,6 +76,8 @@ class HostReport(TypedDict, total=False):
     interface: InterfaceReport
     senders: dict[str, str]
     """Engine → the reason why it cannot work; empty: it can."""
+    on_request: list[str]
+    """Engines of `senders` that work where a stream names them."""
     receivers: dict[str, str]
     guard_trouble: str
     leftovers: Leftovers | None

@@ -63,7 +63,7 @@ class Resolved:
 
 
 def choose_engine(leg: Leg, report: dict[str, Any], resolved: Resolved) -> Leg:
-    name, reasons = capabilities.choose(leg, report["senders"])
+    name, reasons = capabilities.choose(leg, report["senders"], report.get("on_request", ()))
     because = "; ".join(reasons)
     if not name:
         raise BadInput(leg.source, f"no engine can send {leg.stream!r} here: {because}", key="engine", value=leg.engine)

@@ -100,6 +100,8 @@ class NodeReport(TypedDict):
     interface: NotRequired[InterfaceReport]
     senders: NotRequired[dict[str, str]]
     """Engine → the reason why the node cannot use it; empty: it can."""
+    on_request: NotRequired[list[str]]
+    """Engines of `senders` that it can use where a stream names them."""
     receivers: NotRequired[dict[str, str]]
     versions: NotRequired[dict[str, str]]
     held_by: NotRequired[Table]

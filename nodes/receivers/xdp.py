@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pktswarm.nodes import availability, libbpf
+from pktswarm.nodes.carrier import Carrier
 from pktswarm.nodes.engine import Receiver
 from pktswarm.nodes.interface import MERGING_OFFLOADS, SYS_NET, Interface
 from pktswarm.nodes.offloads import OffloadsOff
@@ -42,6 +43,7 @@ class XdpReceiver(Receiver):
         self._program: CounterProgram | None = None
         self._link: libbpf.BpfLink | None = None
         self._offloads = OffloadsOff(self._interface, spool)
+        self._carrier = Carrier(self._interface)
         self.attached = ""
         """"native", or "generic" with the reason."""
 
@@ -107,7 +109,8 @@ class XdpReceiver(Receiver):
             self._offloads.switch_off(*MERGING_OFFLOADS)
 
     def ready(self) -> bool:
-        return self._link is not None
+        """Once it is attached, and the link is back where the driver restarted it for that."""
+        return self._link is not None and self._carrier.is_back()
 
     def done(self) -> bool:
         return False
@@ -128,6 +131,7 @@ class XdpReceiver(Receiver):
         self.stop()
         self._close_program()
         self._offloads.restore()
+        self._carrier.await_back()
 
     def other_way(self) -> list[SendCount | ReceiveCount]:
         """Returns the counts of the frames sent back."""

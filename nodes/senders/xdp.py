@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pktswarm.nodes import libbpf, live_frames
+from pktswarm.nodes.carrier import Carrier
 from pktswarm.nodes.engine import Sender
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.senders import xdp_run
@@ -41,11 +42,18 @@ class XdpSender(Sender):
         super().__init__(task, spool)
         self._most_repeats = most_repeats
         self._cores: list[XdpCore] = []
+        self._interface = Interface(task.interface)
+        self._carrier = Carrier(self._interface)
+        self._attached: libbpf.BpfLink | None = None
+        """The program that a driver needs to take live frames, from prepare() to restore()."""
+        self._ready = False
 
     def prepare(self) -> None:
-        check_interface(Interface(self.task.interface), self.task.legs, self.way)
+        check_interface(self._interface, self.task.legs, self.way)
         if trouble := without_clock(self.task.clock, libbpf.kernel()):
             raise EngineError(self.name, trouble)
+        if self.way.live and live_frames.needs_program(self._interface):
+            self._attached = live_frames.attach_pass(self._interface)
         shares = share(self.task.legs, cores(self.task.legs))
         # The last processors: the first one usually serves the interrupts.
         cpus = sorted(os.sched_getaffinity(0))[-len(shares) :] if len(shares) > 1 else [None]
@@ -56,6 +64,17 @@ class XdpSender(Sender):
             task = replace(self.task, legs=legs)
             self._cores.append(XdpCore(self.way, task, self.spool, self._most_repeats, number, cpu))
             self._cores[-1].prepare()
+
+    def ready(self) -> bool:
+        """False while the link restarts for the program that is attached. Then live frames must leave."""
+        if self._attached is None or self._ready:
+            return True
+        if not self._carrier.is_back():
+            return False
+        if trouble := live_frames.trouble(self._interface):
+            raise EngineError(self.name, f"with an XDP program attached: {trouble}")
+        self._ready = True
+        return True
 
     def start(self, at_ns: int) -> None:
         if not self._cores:
@@ -80,6 +99,10 @@ class XdpSender(Sender):
     def restore(self) -> None:
         for core in self._cores:
             core.restore()
+        if self._attached is not None:
+            self._attached.close()
+            self._attached = None
+            self._carrier.await_back()
 
     def counts(self) -> list[SendCount]:
         if not self._cores:
@@ -102,7 +125,8 @@ def check_interface(interface: Interface, legs: list[Leg], way: WayOut) -> None:
         raise BadInput(interface.name, "there is no such interface")
     if not interface.carrier:
         raise EngineError(way.name, f"{interface.name} is down or has no carrier")
-    if trouble := live_frames.takes_none(interface) if way.live else "":
+    trouble = live_frames.takes_none(interface) if way.live else ""
+    if trouble and not live_frames.needs_program(interface):
         raise EngineError(way.name, trouble)
     largest = interface.mtu + HEADER_BYTES + FCS_BYTES
     for leg in legs:

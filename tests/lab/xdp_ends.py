@@ -40,6 +40,8 @@ engine = XdpReceiver(receive_task_from_json(json.loads(sys.argv[1])), Path(spool
 try:
     engine.prepare()
     engine.start(time.monotonic_ns())
+    while not engine.ready():
+        time.sleep(0.01)
     print(engine.attached, flush=True)
     for line in sys.stdin:
         if line == "stop\\n":
@@ -66,6 +68,8 @@ task, spool, extra = json.loads(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.
 engine = sender_class(extra.get("engine", "xdp"))(send_task_from_json(task), spool, extra.get("most_repeats", 1 << 20))
 try:
     engine.prepare()
+    while not engine.ready():
+        time.sleep(0.01)
     if "before_start" in extra:
         subprocess.run(extra["before_start"], check=True)
     at_ns = time.monotonic_ns() + 20_000_000

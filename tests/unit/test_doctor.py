@@ -36,7 +36,7 @@ WELL: dict[str, Any] = {
         "spools": "/var/tmp",
     },
     "guard_trouble": "",
-    "unfit": {},
+    "probed": {"unfit": {}, "on_request": []},
     "leftovers": {"holder": {}, "folders": [], "bytes": 0, "processes": [], "xdp_program": 0, "changed": []},
     "mended": [],
     "interface": {
@@ -53,6 +53,7 @@ WELL: dict[str, Any] = {
         "receive_queues": 4,
         "offloads": {"gro": True},
     },
+    "on_request": [],
     "senders": {"xdp": "", "tc": "", "pktgen": "", "trafgen": ""},
     "receivers": {"xdp": "", "netsniff-ng": ""},
 }
@@ -116,6 +117,12 @@ ZONE = {"name": "cpu", "celsius": 71.0, "passive_c": 70.0, "critical_c": 90.0}
         ({"leftovers.changed": ["gro of eth1 (was on)"]}, "wrong", "gro of eth1 (was on)", "pktswarm doctor --mend"),
         ({"mended": ["gro of eth1 (was on) was put back"]}, "note", "gro of eth1 (was on) was put back", "none needed"),
         ({"senders.pktgen": "no module"}, "note", "cannot transmit with pktgen", "no module"),
+        (
+            {"senders.xdp": "with a program", "on_request": ["xdp"]},
+            "note",
+            "transmits with xdp only where a stream names it",
+            "with a program",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_mending(changes: dict[str, Any], level: str, what: str, mend: str) -> None:

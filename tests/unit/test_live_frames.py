@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from pktswarm.nodes import live_frames, xdp_features
+from pktswarm.nodes import engines, libbpf, live_frames, xdp_features
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.xdp_features import NATIVE, TAKES_FRAMES
 
@@ -24,14 +24,32 @@ class Card:
     ("driver", "bits", "reason"),
     [
         ("enetc", NATIVE | REDIRECTS | TAKES_FRAMES, ""),
-        ("igc", None, ""),
+        ("mlx5_core", None, ""),
+        ("igc", None, "eth1: its driver igc takes live frames only while an XDP program is attached"),
         ("igc", NATIVE | REDIRECTS, "eth1: its driver igc takes live frames only while an XDP program is attached"),
+        ("virtio_net", None, "eth1: Linux before 6.4 damages live frames for its driver virtio_net"),
+        ("virtio_net", NATIVE, "eth1: its driver virtio_net takes live frames only while an XDP program is attached"),
         ("r8169", 0, "eth1: its driver r8169 has no native XDP"),
         ("veth", NATIVE | REDIRECTS, "eth1: its other end takes no live frames (ethtool -K … gro on, or an XDP"),
     ],
-    ids=["takes them", "Linux before 6.3", "with a program", "not native", "veth"],
+    ids=[
+        "takes them",
+        "Linux before 6.3",
+        "Linux before 6.3, with a program",
+        "with a program",
+        "damaged",
+        "virtual, with a program",
+        "not native",
+        "veth",
+    ],
 )
-def test_the_reason_is_the_drivers(monkeypatch: pytest.MonkeyPatch, driver: str, bits: int | None, reason: str) -> None:
+def test_the_reason_is_the_drivers(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, driver: str, bits: int | None, reason: str
+) -> None:
     monkeypatch.setattr(xdp_features, "features", lambda index: bits)
-    found = live_frames.takes_none(cast("Interface", Card(driver)))
+    monkeypatch.setattr(libbpf, "attached_program", lambda index: 0)
+    monkeypatch.setattr(libbpf, "kernel", lambda: (6, 1) if bits is None else (6, 12))
+    card = cast("Interface", Card(driver))
+    found = live_frames.takes_none(card)
     assert found.startswith(reason) and bool(found) == bool(reason)
+    assert engines.on_request(card, ["xdp", "tc"]) == (["xdp"] if "with a program" in request.node.name else [])

@@ -174,6 +174,14 @@ def test_auto_takes_tc_where_there_are_no_live_frames(tmp_path: Path) -> None:
     assert made.choices == ["tc sends s on tx1, tx2, tx3, because: xdp: no live frames here"]
 
 
+@pytest.mark.parametrize(("engine", "sends"), [("auto", "tc"), ("xdp", "xdp")])
+def test_an_engine_that_changes_the_interface_sends_where_it_is_named(tmp_path: Path, engine: str, sends: str) -> None:
+    senders = {"xdp": "only while a program is attached", "tc": "", "pktgen": "", "trafgen": ""}
+    known = {f"tx{n}": {**report(n), "senders": senders, "on_request": ["xdp"]} for n in (1, 2, 3)}
+    made = resolved(tmp_path, f"streams: [{{name: s, count_packets: 9, engine: {engine}}}]", known)
+    assert {leg.engine for leg in made.legs} == {sends}
+
+
 def change_of(name: str, number: int, **interface: Any) -> dict[str, dict[str, Any]]:
     return {name: report(number, **interface)}
 

@@ -16,7 +16,7 @@ import pytest
 
 import forked
 from cards import Cards
-from pktswarm.nodes import qdisc
+from pktswarm.nodes import libbpf, live_frames, qdisc
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
@@ -24,7 +24,7 @@ from pktswarm.traffic.frames.description import FrameDescription
 from pktswarm.traffic.leg import FlowUsers, Leg
 from pktswarm.traffic.schedule import sequence
 from wire import A, B, ethtool, ip
-from xdp_ends import Node, send
+from xdp_ends import Node, send, start
 from xdp_frames import a_leg
 from xdp_sender_ends import a_recording, a_trace_leg, send_and_listen
 
@@ -34,6 +34,7 @@ later (vmxnet3)."""
 WITH_SEVERAL_QUEUES = "vmxnet3"
 DRIVERS = {"virtio-net-pci": "virtio_net"}
 """Where the driver has another name than the card."""
+FRAMES_ARE_KEPT = libbpf.kernel() >= live_frames.KEPT_KERNEL
 USERS, LEAST_BYTES = 1000, 60
 ETHERNET = {"ethernet": {"src": A, "dst": B}}
 TUNNEL: list[dict[str, Any]] = [
@@ -49,10 +50,13 @@ SOURCE: list[dict[str, Any]] = [
     {"ipv4": {"src": "10.0.0.3", "dst": "10.0.0.4"}},
     {"udp": {"src": {"increment": [7000, 7006]}, "dst": 9}},
 ]
-UNFIT = (
-    "import json, sys; from pktswarm.nodes.engines import unfit; from pktswarm.nodes.interface import Interface; "
-    "print(json.dumps(unfit(Interface('tx0'))))"
-)
+PROBE = """
+import json
+from pktswarm.nodes.engines import on_request, unfit
+from pktswarm.nodes.interface import Interface
+found = unfit(Interface("tx0"))
+print(json.dumps([found, on_request(Interface("tx0"), found)]))
+"""
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -88,10 +92,11 @@ def a_source(spool: Path, number: int) -> Leg:
 
 def test_the_probe_finds_the_engine_for_any_driver(cards: Cards) -> None:
     assert cards.driver() == DRIVERS.get(cards.model, cards.model)
-    command = ["ip", "netns", "exec", cards.sender, sys.executable, "-c", UNFIT]
+    command = ["ip", "netns", "exec", cards.sender, sys.executable, "-c", PROBE]
     done = forked.run(command, check=True)
-    unfit = json.loads(done.stdout)
-    assert "xdp" in unfit and "tc" not in unfit, unfit  # virtio_net: with a queue for each processor only
+    unfit, on_request = json.loads(done.stdout)
+    assert "xdp" in unfit and "tc" not in unfit, unfit
+    assert on_request == (["xdp"] if cards.model == "virtio-net-pci" and FRAMES_ARE_KEPT else [])
 
 
 def test_users_a_trace_and_a_source_arrive_to_the_packet(cards: Cards, tmp_path: Path) -> None:
@@ -121,6 +126,36 @@ def test_users_a_trace_and_a_source_arrive_to_the_packet(cards: Cards, tmp_path:
             "altered": 0,
         }
     assert users.unpack(received[0]["users"]["distinct"])[:USERS] == counts[0]["users"] == [3] * USERS
+
+
+@pytest.mark.skipif(not FRAMES_ARE_KEPT, reason="Linux before 6.4 damages live frames for virtio_net")
+@pytest.mark.parametrize("pair", ["virtio-net-pci"], indirect=True)
+def test_live_frames_leave_where_a_program_is_attached_for_them(cards: Cards, tmp_path: Path) -> None:
+    """virtio_net takes them only so; the program passes on what arrives, and is gone behind the run."""
+    by_teid = FlowUsers("gtpu.teid", "teid", 1, 1, USERS)
+    legs = [
+        stream(0, TUNNEL, 180, count_packets=3000, rate_pps=5000.0, users=by_teid),
+        stream(1, SOURCE, 1400, count_packets=500, rate_pps=1000.0),
+    ]
+    meanwhile = ["sh", "-c", f"ip link show dev tx0 > {tmp_path}/meanwhile"]
+    with Node(cards, None, legs) as node:
+        counts = send(cards, tmp_path, legs, engine="xdp", before_start=meanwhile)
+        assert cards.settled(3503)
+        tallies, unmatched, _ = node.stop()
+    assert "prog/xdp" in (tmp_path / "meanwhile").read_text()
+    assert "xdp" not in ip("-n", cards.sender, "link", "show", "dev", "tx0")
+    assert [one["sent_packets"] for one in counts] == [tallies[leg]["distinct"] for leg in ("0", "1")] == [3000, 500]
+    assert [tallies[leg]["altered"] for leg in ("0", "1")] == [0, 0]
+    assert {cause: count for cause, count in unmatched.items() if count} == {"other": live_frames.TRIES}
+
+
+@pytest.mark.parametrize("pair", ["e1000e" if FRAMES_ARE_KEPT else "virtio-net-pci"], indirect=True)
+def test_a_driver_without_live_frames_is_refused_before_anything_is_sent(cards: Cards, tmp_path: Path) -> None:
+    """On older kernels, which do not report it, only the trial of the probe finds that e1000e has none."""
+    process = start(cards, tmp_path, [stream(0, TUNNEL, 180, count_packets=1)], engine="xdp")
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 9 and "tx0" in text, text
+    assert cards.counter("tx") == 0
 
 
 @pytest.mark.parametrize("shape", ["vlan", "qinq"])

@@ -47,10 +47,12 @@ class Leftovers(Event):
 
 @message
 class Probed(Event):
-    """Sender → why it cannot work on the interface."""
+    """`unfit`: sender → why it cannot work on the interface. `on_request`: those that it can be made fit for, where a
+    stream names them."""
 
     NAME = "probed"
     unfit: dict[str, str]
+    on_request: list[str]
 
 
 @message

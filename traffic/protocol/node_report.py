@@ -52,6 +52,8 @@ class NodeReport:
     senders: dict[str, str]
     """Engine → why it is missing; empty: it is there."""
     receivers: dict[str, str]
+    on_request: list[str]
+    """Engines of `senders` that work where a stream names them: the node then changes its interface for the run."""
     versions: dict[str, str]
     """Versions of the engines that are separate programs."""
     held_by: Holder | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 
 from pktswarm.traffic.errors import BadInput
@@ -20,15 +20,17 @@ TRAFGEN_LIST_BYTES = 16 * 2**20
 """Limits of the list of ready frames that trafgen sends; the lower one counts."""
 
 
-def choose(leg: Leg, missing: dict[str, str]) -> tuple[str, list[str]]:
-    """The engine for `leg` on a node that reports `missing` (engine → why not, "" if it is there).
+def choose(leg: Leg, missing: dict[str, str], on_request: Container[str] = ()) -> tuple[str, list[str]]:
+    """The engine for `leg` on a node that reports `missing` (engine → why not, "" if it is there), and `on_request`:
+    those of them that work where the leg names them.
 
     Returns (name, reasons against the engines before it); the name is empty if none can.
     """
     wanted = order(leg)
     reasons: list[str] = []
     for name in wanted:
-        why_not = unable(name, leg) or missing.get(name, "unknown engine")
+        lacks = "" if leg.engine == name in on_request else missing.get(name, "unknown engine")
+        why_not = unable(name, leg) or lacks
         if not why_not:
             return name, reasons
         reasons.append(f"{name}: {why_not}")

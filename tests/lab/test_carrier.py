@@ -1,0 +1,111 @@
+"""A receiver is ready only when the link is back that an XDP program or an offload restarted.
+
+The far end of a veth pair that goes down takes the carrier along, as a driver does that restarts its link.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from subprocess import PIPE
+
+import pytest
+
+import forked
+from pktswarm.nodes import availability
+from pktswarm.traffic.protocol.task import ReceiveTask, to_json
+from wire import B, Wire, ip
+from xdp_frames import a_leg
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
+    pytest.mark.skipif(bool(availability.xdp_receiver()), reason=availability.xdp_receiver() or "-"),
+]
+
+ENGINE = """
+import json, sys, tempfile, time
+from pathlib import Path
+from pktswarm.nodes import carrier
+from pktswarm.nodes.receivers.xdp import XdpReceiver
+from pktswarm.traffic.errors import PktswarmError
+from pktswarm.traffic.protocol.task import receive_task_from_json
+carrier.BACK_S = carrier.RESTORED_S = float(sys.argv[2])
+with tempfile.TemporaryDirectory() as spool:
+    engine = XdpReceiver(receive_task_from_json(json.loads(sys.argv[1])), Path(spool))
+    try:
+        engine.prepare()
+        print("prepared", flush=True)
+        sys.stdin.readline()
+        engine.start(time.monotonic_ns())
+        print(engine.ready(), flush=True)
+        while not engine.ready():
+            time.sleep(0.01)
+        print("ready", flush=True)
+    except PktswarmError as error:
+        print(error)
+    finally:
+        engine.restore()
+"""
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    made = Wire()
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+
+
+def prepared(wire: Wire, back_s: float) -> subprocess.Popen[str]:
+    task = json.dumps(to_json(ReceiveTask("rx0", B, [a_leg("udp4", number=0)], 60, mode="count", offsets_ns={})))
+    command = ["ip", "netns", "exec", wire.receiver, sys.executable, "-c", ENGINE, task, str(back_s)]
+    process = forked.popen(command, stdin=PIPE, stdout=PIPE)
+    assert process.stdout is not None and process.stdout.readline() == "prepared\n"
+    return process
+
+
+def start(process: subprocess.Popen[str]) -> str:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+def test_it_is_ready_when_the_link_is_back(wire: Wire) -> None:
+    process = prepared(wire, back_s=30.0)
+    try:
+        ip("-n", wire.sender, "link", "set", "tx0", "down")
+        assert start(process) == "False\n"
+        ip("-n", wire.sender, "link", "set", "tx0", "up")
+        out, _ = process.communicate(timeout=60)
+        assert out == "ready\n"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_link_that_does_not_come_back_is_the_reason(wire: Wire) -> None:
+    process = prepared(wire, back_s=0.2)
+    try:
+        ip("-n", wire.sender, "link", "set", "tx0", "down")
+        assert start(process) == "False\n"
+        out, _ = process.communicate(timeout=60)
+        assert "rx0 has had no carrier for" in out
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_an_interface_without_a_carrier_is_not_waited_for(wire: Wire) -> None:
+    ip("-n", wire.sender, "link", "set", "tx0", "down")
+    process = prepared(wire, back_s=30.0)
+    try:
+        assert start(process) == "True\n"
+    finally:
+        process.kill()
+        process.wait()
