@@ -13,9 +13,10 @@ import pytest
 from pktswarm.lab import namespaces
 
 LONGEST = (
-    "test_failures test_guides test_run test_launched_run test_standing_cluster test_python test_upf_run "
-    "test_connections test_doctor test_guides_upf test_upf_probe test_upf_smf test_kept_ranks test_routers "
-    "test_lab test_damage test_upf_shape test_calibrate test_upf_handover test_replay_run test_sources "
+    "test_failures test_python test_search test_guides_upf test_guides test_run test_doctor test_upf_probe "
+    "test_benchmarks test_kept_ranks test_installed test_connections test_upf_handover test_launched_run "
+    "test_upf_shape test_fuzz_traces test_standing_cluster test_readme test_calibrate test_echo test_record test_lab "
+    "test_damage test_interactive test_upf_run test_xdp_truth test_routers test_replay_run test_upf_smf test_sources "
     "test_conductor test_cli test_report test_configs"
 ).split()
 """Files of ten seconds and more, roughly the longest first."""

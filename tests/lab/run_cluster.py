@@ -16,7 +16,7 @@ import forked
 from forked import PKTSWARM as PKTSWARM
 from pktswarm import lab
 from pktswarm.master.results.read_document import read_run
-from running import lie_down, sent_packets, wait_for, wait_until_sent
+from running import lie_down, sent_packets, stand_again, wait_for, wait_until_sent
 
 LONG = "streams: [{name: long, size_bytes: 128, rate_pps: 400, duration_s: 20}]"
 SILENT_S = 10.0
@@ -65,8 +65,10 @@ class Cluster:
         return path
 
     def start(self, scenario: Path, *options: str, hosts: Path | None = None) -> subprocess.Popen[str]:
-        if hosts not in (None, self.hosts):
-            lie_down(self.hosts)
+        if hosts in (None, self.hosts):
+            stand_again(self)
+        else:
+            lie_down(self)
         command = [PKTSWARM, "run", scenario, "--hosts", hosts or self.hosts, "--results", self.folder / "results"]
         return forked.popen([*command, "--no-report", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 

@@ -24,15 +24,29 @@ class Named(Protocol):
     folder: Path
 
 
+_STANDING: dict[str, bool] = {}
+"""Clusters whose ranks stay up between the runs → whether they are up now."""
+
+
 def stand(made: Named) -> None:
     """Its ranks stay up between the runs, which saves the time of a launch for each. They end with the lab."""
     command = [PKTSWARM, "cluster", "up", "--hosts", made.folder / f"lab-{made.name}.yml"]
     forked.run(command, check=True, timeout=90)
+    _STANDING[made.name] = True
 
 
-def lie_down(hosts: Path) -> None:
+def stand_again(made: Named) -> None:
+    """After lie_down(), before a run of its own inventory."""
+    if not _STANDING.get(made.name, True):
+        stand(made)
+
+
+def lie_down(made: Named) -> None:
     """End ranks that stay up, before a run of another inventory wants their nodes."""
-    forked.run([PKTSWARM, "cluster", "down", "--hosts", hosts], check=True, timeout=90)
+    if _STANDING.get(made.name):
+        hosts = made.folder / f"lab-{made.name}.yml"
+        forked.run([PKTSWARM, "cluster", "down", "--hosts", hosts], check=True, timeout=90)
+        _STANDING[made.name] = False
 
 
 def cluster_of(

@@ -18,7 +18,7 @@ import forked
 from forked import PKTSWARM
 from pktswarm import lab
 from pktswarm.master.results.read_document import read_run
-from running import cluster_of, lie_down, qdisc_drops, wait_for, wait_until_sent
+from running import cluster_of, lie_down, qdisc_drops, stand_again, wait_for, wait_until_sent
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
@@ -40,8 +40,10 @@ class Cluster:
     def start(self, text: str, hosts: Path | None = None) -> subprocess.Popen[str]:
         path = self.folder / "scenario.yaml"
         path.write_text(f"name: test\n{text}\n")
-        if hosts is not None:
-            lie_down(self.hosts)
+        if hosts is None:
+            stand_again(self)
+        else:
+            lie_down(self)
         command = [PKTSWARM, "run", path, "--hosts", hosts or self.hosts, "--results", self.folder / "results"]
         return forked.popen([*command, "--json", "--no-report"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 

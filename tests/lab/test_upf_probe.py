@@ -14,7 +14,7 @@ import pytest
 import forked
 from forked import PKTSWARM
 from pktswarm.lab import api
-from running import lie_down, stand, wait_until_sent
+from running import lie_down, stand_again, wait_until_sent
 from upf_cluster import UpfCluster, ended
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make n
 @pytest.fixture(scope="module", autouse=True)
 def without_standing_ranks(cluster: UpfCluster) -> Iterator[None]:
     """A probe starts processes of its own on the nodes."""
-    lie_down(cluster.hosts)
+    lie_down(cluster)
     yield
-    stand(cluster)
+    stand_again(cluster)
 
 
 def run_probe(cluster: UpfCluster, folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
