@@ -201,19 +201,22 @@ class Result:
         return latency_histogram.read(self.folder)
 
     def _latency(self, flows: tuple[Flow, ...]) -> Latency:
-        each = [flow.latency_ns for flow in flows if flow.received_packets != 0]
+        arrived = [flow for flow in flows if flow.received_packets != 0]
+        each = [flow.latency_ns for flow in arrived]
         if len(each) == 1:
             return each[0]
         if not each or any(one.min is None for one in each):
             return Latency()
-        found = [self._histograms.get((flow.stream, flow.source, flow.target)) for flow in flows]
-        known = [points for points in found if points is not None]
-        merged = sorted(point for points in known for point in points) if len(known) == len(flows) else []
+        found = [self._histograms.get((flow.stream, flow.source, flow.target), []) for flow in arrived]
+        merged = sorted(point for points in found for point in points) if all(found) else []
+        packets = [sum(count for _, count in points) for points in found]
+        weighted = sum((one.mean or 0) * count for one, count in zip(each, packets, strict=True))
+        mean = round(weighted / sum(packets)) if merged else None
         shares = {name: latency_histogram.nearest_rank(merged, share) for name, share in PERCENTILES.items() if merged}
         mins, maxs, bounds = ([getattr(one, name) for one in each] for name in ("min", "max", "bound"))
         by = each[0].by if len({one.by for one in each}) == 1 else None
         bound = None if None in bounds else max(bounds)
-        return Latency(min=min(mins), max=max(maxs), bound=bound, by=by, **shares)
+        return Latency(min=min(mins), mean=mean, max=max(maxs), bound=bound, by=by, **shares)
 
     # --- notebooks ----------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ REPORT = {
     "pktswarm": "1",
     "interface": {"name": "eth1", "exists": True},
     "senders": {},
+    "on_request": [],
     "receivers": {},
     "versions": {},
 }

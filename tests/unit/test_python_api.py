@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -102,6 +103,18 @@ def test_percentiles_of_several_flows_are_those_of_their_histograms(tmp_path: Pa
     result = pktswarm.Result.load(folder)
     merged = result.streams["small"].latency_ns
     assert (merged.p50, merged.p99) == (1000, 9000)
+
+
+def test_the_mean_of_several_flows_is_weighted_by_their_packets(tmp_path: Path) -> None:
+    legs = [leg(0, "small"), leg(1, "small", "tx2", "rx2")]
+    folder = Made(legs, delays={0: [[1000, 300]], 1: [[1000, 100]]}).write(tmp_path)
+    document = json.loads((folder / "run.json").read_text())
+    for row, mean_ns in zip(document["rows"], (1000, 5000), strict=True):
+        row["latency_mean_ns"] = mean_ns
+    (folder / "run.json").write_text(json.dumps(document))
+    result = pktswarm.Result.load(folder)
+    assert [flow.latency_ns.mean for flow in result.flows] == [1000, 5000]
+    assert result.streams["small"].latency_ns.mean == result.total.latency_ns.mean == 2000
 
 
 def test_a_crashed_run_has_what_its_log_has(tmp_path: Path) -> None:
