@@ -17,7 +17,7 @@ POLL_S = 0.01
 
 
 class Carrier:
-    """Made before the first change."""
+    """Made before a change, or the first of several."""
 
     def __init__(self, interface: Interface) -> None:
         self._interface = interface

@@ -44,6 +44,8 @@ class XdpReceiver(Receiver):
         self._link: libbpf.BpfLink | None = None
         self._offloads = OffloadsOff(self._interface, spool)
         self._carrier = Carrier(self._interface)
+        self._detached: Carrier | None = None
+        """The carrier before the program was detached."""
         self.attached = ""
         """"native", or "generic" with the reason."""
 
@@ -124,6 +126,7 @@ class XdpReceiver(Receiver):
 
     def stop(self) -> None:
         if self._link:
+            self._detached = Carrier(self._interface)
             self._link.close()
             self._link = None
 
@@ -131,7 +134,9 @@ class XdpReceiver(Receiver):
         self.stop()
         self._close_program()
         self._offloads.restore()
-        self._carrier.await_back()
+        if self._detached is not None:
+            self._detached.await_back()
+            self._detached = None
 
     def other_way(self) -> list[SendCount | ReceiveCount]:
         """Returns the counts of the frames sent back."""

@@ -97,12 +97,15 @@ class XdpSender(Sender):
             core.stop()
 
     def restore(self) -> None:
-        for core in self._cores:
-            core.restore()
-        if self._attached is not None:
-            self._attached.close()
-            self._attached = None
-            self._carrier.await_back()
+        try:
+            for core in self._cores:
+                core.restore()
+        finally:
+            if self._attached is not None:
+                carrier = Carrier(self._interface)
+                self._attached.close()
+                self._attached = None
+                carrier.await_back()
 
     def counts(self) -> list[SendCount]:
         if not self._cores:
