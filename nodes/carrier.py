@@ -17,23 +17,24 @@ POLL_S = 0.01
 
 
 class Carrier:
-    """Made before a change, or the first of several."""
+    """Made before a change, or the first of several. `expected`: also one that is on its way back already."""
 
-    def __init__(self, interface: Interface) -> None:
+    def __init__(self, interface: Interface, expected: bool = False) -> None:
         self._interface = interface
-        self._was_there = interface.carrier
+        self._was_there = expected or interface.carrier
         self._asked: float | None = None
 
     def is_back(self) -> bool:
         """Asked again and again after a change; True at once where there was no carrier before. Raises EngineError when
         it has not come back within BACK_S of the first question."""
         if not self._was_there or self._interface.carrier:
+            self._asked = None
             return True
         now = time.monotonic()
         self._asked = now if self._asked is None else self._asked
         if now - self._asked > BACK_S:
-            problem = f"has had no carrier for {BACK_S:.0f} s, since an XDP program was attached or an offload switched"
-            raise EngineError("link", f"{self._interface.name} {problem}")
+            why = "a driver restarts its link for an XDP program or an offload, here or at the far end"
+            raise EngineError("link", f"{self._interface.name} has had no carrier for {BACK_S:.0f} s ({why})")
         return False
 
     def await_back(self) -> None:

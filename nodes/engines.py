@@ -74,7 +74,9 @@ def unfit(interface: Interface) -> dict[str, str]:
 
 def on_request(interface: Interface, unfit: Iterable[str]) -> list[str]:
     """Those of the unfit senders that a stream can name nevertheless. Needs root."""
-    found = []
+    found: list[str] = []
+    if not interface.carrier:  # that is the reason then, and no request helps
+        return found
     for name in unfit:
         fits = SENDERS[name].on_request
         with contextlib.suppress(EngineError, OSError):

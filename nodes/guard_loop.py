@@ -234,9 +234,13 @@ class Guard:
             self._guarded(self._look_for_the_end)
 
     def _announce(self) -> None:
-        if self.announced and self.state in ("arming", "receiving") and time.monotonic() >= self.next_announcement:
+        """A switch that lost the link forgets the address, so not before the link is back."""
+        if self.announced is None or time.monotonic() < self.next_announcement:
+            return
+        interface, mac = self.announced
+        if self.state in ("arming", "receiving") and Interface(interface).carrier:
             self.next_announcement = time.monotonic() + ANNOUNCE_EVERY_S
-            self._guarded(lambda: announce(*(self.announced or ("", ""))))
+            self._guarded(lambda: announce(interface, mac))
 
     def _look_whether_ready(self) -> None:
         if self.engines.ready():

@@ -11,6 +11,7 @@ import time
 from pktswarm.nodes import libbpf, xdp_features
 from pktswarm.nodes.announce import announcement
 from pktswarm.nodes.interface import Interface
+from pktswarm.traffic.errors import EngineError
 
 TRIES = 3
 NEEDS_PROGRAM = ("igc", "i40e", "ice", "fec")
@@ -39,7 +40,8 @@ def needs_program(interface: Interface) -> bool:
     bits = xdp_features.features(interface.index)
     if bits is None:
         return interface.driver in NEEDS_PROGRAM and not libbpf.attached_program(interface.index)
-    return interface.driver != "veth" and bool(bits & xdp_features.NATIVE) and not bits & xdp_features.TAKES_FRAMES
+    can = bool(bits & xdp_features.NATIVE) and not bits & xdp_features.TAKES_FRAMES
+    return can and interface.driver != "veth" and not libbpf.attached_program(interface.index)
 
 
 def attach_pass(interface: Interface) -> libbpf.BpfLink:
@@ -50,6 +52,9 @@ def attach_pass(interface: Interface) -> libbpf.BpfLink:
     program = libbpf.load_program("pass", _PASS)
     try:
         return libbpf.BpfLink(libbpf.attach_program(program, interface.index, "native"))
+    except EngineError as error:
+        what = f"its driver {interface.driver} takes no XDP program with an MTU of {interface.mtu}"
+        raise EngineError("xdp", f"{interface.name}: {what} ({error})") from None
     finally:
         os.close(program)  # the link holds it
 
@@ -66,6 +71,9 @@ def takes_none(interface: Interface) -> str:
         return ""
     if interface.driver == "veth":
         return f"{interface.name}: its other end takes no live frames (ethtool -K … gro on, or an XDP program there)"
+    if bits & xdp_features.NATIVE:
+        problem = "takes no live frames, though an XDP program is attached to the interface"
+        return f"{interface.name}: its driver {interface.driver} {problem}"
     return f"{interface.name}: its driver {interface.driver} has no native XDP"
 
 

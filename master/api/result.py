@@ -210,8 +210,9 @@ class Result:
         found = [self._histograms.get((flow.stream, flow.source, flow.target), []) for flow in arrived]
         merged = sorted(point for points in found for point in points) if all(found) else []
         packets = [sum(count for _, count in points) for points in found]
-        weighted = sum((one.mean or 0) * count for one, count in zip(each, packets, strict=True))
-        mean = round(weighted / sum(packets)) if merged else None
+        means = [one.mean for one in each if one.mean is not None]
+        weighted = sum(mean * count for mean, count in zip(means, packets, strict=False))
+        mean = round(weighted / sum(packets)) if merged and len(means) == len(each) else None
         shares = {name: latency_histogram.nearest_rank(merged, share) for name, share in PERCENTILES.items() if merged}
         mins, maxs, bounds = ([getattr(one, name) for one in each] for name in ("min", "max", "bound"))
         by = each[0].by if len({one.by for one in each}) == 1 else None

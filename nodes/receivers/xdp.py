@@ -46,6 +46,7 @@ class XdpReceiver(Receiver):
         self._carrier = Carrier(self._interface)
         self._detached: Carrier | None = None
         """The carrier before the program was detached."""
+        self._is_ready = False
         self.attached = ""
         """"native", or "generic" with the reason."""
 
@@ -112,7 +113,8 @@ class XdpReceiver(Receiver):
 
     def ready(self) -> bool:
         """Once it is attached, and the link is back where the driver restarted it for that."""
-        return self._link is not None and self._carrier.is_back()
+        self._is_ready = self._link is not None and self._carrier.is_back()
+        return self._is_ready
 
     def done(self) -> bool:
         return False
@@ -126,7 +128,8 @@ class XdpReceiver(Receiver):
 
     def stop(self) -> None:
         if self._link:
-            self._detached = Carrier(self._interface)
+            # A link that is on its way back from the attaching has no carrier to look at.
+            self._detached = Carrier(self._interface) if self._is_ready else self._carrier
             self._link.close()
             self._link = None
 

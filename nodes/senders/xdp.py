@@ -43,17 +43,15 @@ class XdpSender(Sender):
         self._most_repeats = most_repeats
         self._cores: list[XdpCore] = []
         self._interface = Interface(task.interface)
-        self._carrier = Carrier(self._interface)
+        self._carrier = Carrier(self._interface, expected=True)
         self._attached: libbpf.BpfLink | None = None
-        """The program that a driver needs to take live frames, from prepare() to restore()."""
+        """The program that a driver needs to take live frames, from ready() to restore()."""
         self._ready = False
 
     def prepare(self) -> None:
         check_interface(self._interface, self.task.legs, self.way)
         if trouble := without_clock(self.task.clock, libbpf.kernel()):
             raise EngineError(self.name, trouble)
-        if self.way.live and live_frames.needs_program(self._interface):
-            self._attached = live_frames.attach_pass(self._interface)
         shares = share(self.task.legs, cores(self.task.legs))
         # The last processors: the first one usually serves the interrupts.
         cpus = sorted(os.sched_getaffinity(0))[-len(shares) :] if len(shares) > 1 else [None]
@@ -66,15 +64,16 @@ class XdpSender(Sender):
             self._cores[-1].prepare()
 
     def ready(self) -> bool:
-        """False while the link restarts for the program that is attached. Then live frames must leave."""
-        if self._attached is None or self._ready:
-            return True
-        if not self._carrier.is_back():
-            return False
-        if trouble := live_frames.trouble(self._interface):
-            raise EngineError(self.name, f"with an XDP program attached: {trouble}")
-        self._ready = True
-        return True
+        """False while the link restarts: for the program that is attached here, when all engines have been prepared, or
+        at the far end of the cable. Then live frames must leave."""
+        if not self._ready and self._carrier.is_back():
+            if self.way.live and self._attached is None and live_frames.needs_program(self._interface):
+                self._attached = live_frames.attach_pass(self._interface)
+                return False
+            if self._attached is not None and (trouble := live_frames.trouble(self._interface)):
+                raise EngineError(self.name, f"with an XDP program attached: {trouble}")
+            self._ready = True
+        return self._ready
 
     def start(self, at_ns: int) -> None:
         if not self._cores:
@@ -102,7 +101,7 @@ class XdpSender(Sender):
                 core.restore()
         finally:
             if self._attached is not None:
-                carrier = Carrier(self._interface)
+                carrier = Carrier(self._interface) if self._ready else self._carrier
                 self._attached.close()
                 self._attached = None
                 carrier.await_back()
@@ -123,11 +122,12 @@ def without_clock(clock: Clock, release: tuple[int, int]) -> str:
 
 
 def check_interface(interface: Interface, legs: list[Leg], way: WayOut) -> None:
-    """Raises for a missing interface, no link, or a frame that is too long: the kernel checks each only as it sends."""
+    """Raises for a missing interface, one that is down, or a frame that is too long: the kernel checks each only as it
+    sends. A carrier may be on its way back."""
     if not interface.exists():
         raise BadInput(interface.name, "there is no such interface")
-    if not interface.carrier:
-        raise EngineError(way.name, f"{interface.name} is down or has no carrier")
+    if not interface.is_up():
+        raise EngineError(way.name, f"{interface.name} is down")
     trouble = live_frames.takes_none(interface) if way.live else ""
     if trouble and not live_frames.needs_program(interface):
         raise EngineError(way.name, trouble)

@@ -14,7 +14,7 @@ REDIRECTS = 1 << 1
 
 
 class Card:
-    name, index = "eth1", 2
+    name, index, carrier = "eth1", 2, True
 
     def __init__(self, driver: str) -> None:
         self.driver = driver

@@ -154,7 +154,8 @@ def test_a_driver_without_live_frames_is_refused_before_anything_is_sent(cards: 
     """On older kernels, which do not report it, only the trial of the probe finds that e1000e has none."""
     process = start(cards, tmp_path, [stream(0, TUNNEL, 180, count_packets=1)], engine="xdp")
     text, _ = process.communicate(timeout=60)
-    assert process.returncode == 9 and "tx0" in text, text
+    reason = "has no native XDP" if FRAMES_ARE_KEPT else "damages live frames"
+    assert process.returncode == 9 and reason in text, text
     assert cards.counter("tx") == 0
 
 
@@ -197,7 +198,7 @@ def test_frames_of_nine_thousand_bytes(cards: Cards, tmp_path: Path) -> None:
 def test_an_interface_that_is_down_is_refused(cards: Cards, tmp_path: Path) -> None:
     ip("-n", cards.sender, "link", "set", "tx0", "down")
     try:
-        with pytest.raises(AssertionError, match="tx0 is down or has no carrier"):
+        with pytest.raises(AssertionError, match="tx0 is down"):
             send(cards, tmp_path, [stream(0, TUNNEL, 180, count_packets=1)], engine="tc")
     finally:
         ip("-n", cards.sender, "link", "set", "tx0", "up")

@@ -52,10 +52,10 @@ class NodeReport:
     senders: dict[str, str]
     """Engine → why it is missing; empty: it is there."""
     receivers: dict[str, str]
-    on_request: list[str]
-    """Engines of `senders` that work where a stream names them: the node then changes its interface for the run."""
     versions: dict[str, str]
     """Versions of the engines that are separate programs."""
+    on_request: list[str] = field(default_factory=list)
+    """Engines of `senders` that work where a stream names them: the node then changes its interface for the run."""
     held_by: Holder | None = None
     """Another run that holds the node."""
     mended: list[str] = field(default_factory=list)
