@@ -14,7 +14,7 @@ from pktswarm import lab
 from running import cluster_of, held_up, qdisc_drops
 
 pytestmark = [
-    pytest.mark.quiet,
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces"),
 ]
 

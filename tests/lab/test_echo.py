@@ -171,7 +171,7 @@ def test_frames_that_the_interface_refuses_have_failed(wire: Wire, near: Near, p
     assert count["sent_bytes"] == sum(map(len, heard))
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 @pytest.mark.parametrize("percent", [0, 1, 33, 50, 100, 250, 500])
 @pytest.mark.parametrize("alone", [True, False])
 def test_the_proportion_is_exact_to_the_packet(wire: Wire, near: Near, percent: int, alone: bool) -> None:
@@ -194,7 +194,7 @@ def _sent_by(wire: Wire) -> int:
     return int(shown(wire.receiver, "rx0")["stats64"]["tx"]["packets"])
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_whole_hundreds_are_exact_whatever_comes_after(wire: Wire, near: Near) -> None:
     with End(wire, 33) as end:
         for hundreds in range(1, 6):
@@ -233,7 +233,7 @@ def _leg(headers: Headers, field: str, **more: Any) -> Leg:
     return replace(leg, users=users.of_template("test", "users", templates_as_sent(leg)[64], field))
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 @pytest.mark.kernel("100")
 @pytest.mark.parametrize("wire", [1, 2], indirect=True)
 @pytest.mark.parametrize("percent", [50, 100, 250])
@@ -260,7 +260,7 @@ def test_counted_sent_back_and_received_back_agree(wire: Wire, tmp_path: Path, p
     assert min(by_user[:USERS]) > 0.7 * due / USERS and max(by_user) < 1.3 * due / USERS
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 @pytest.mark.parametrize("wire", [1, 2], indirect=True)
 @pytest.mark.parametrize("percent", [100, 500])
 def test_what_the_device_does_not_take_is_not_sent(wire: Wire, tmp_path: Path, percent: int) -> None:

@@ -473,7 +473,7 @@ def test_the_linux_kernel_puts_a_tunnels_fragments_together(wire: Wire, tmp_path
     )
 
 
-@pytest.mark.quiet  # beside other tests the sender can be too slow for the receiving thread to lose anything
+@pytest.mark.alone  # beside other tests the sender can be too slow for the receiving thread to lose anything
 def test_packets_are_sent_when_all_their_fragments_are(wire: Wire, tmp_path: Path) -> None:
     """The receiving end works in a thread of its own, which cannot keep up: its ring drops fragments of any packet."""
     wire.take_live_frames(True)
@@ -521,7 +521,7 @@ def test_packets_of_which_the_kernel_refuses_a_fragment_are_not_sent(wire: Wire,
     assert wire.settled(300) and wire.counter("rx", "bytes") == 300 * 116
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_late_packets_are_skipped_whole(wire: Wire, tmp_path: Path) -> None:
     leg = replace(a_leg("tunnel", "inner", 3372, count_packets=200_000, options={"late": "skip"}), rate_pps=4e6)
     with Node(wire, None, [patient(leg)]) as node:

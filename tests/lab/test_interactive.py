@@ -158,7 +158,7 @@ def prepared(path: Path) -> Prepared:
     return prepare(trace, trace.flow, BEGINNER, ANSWERER)
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 @pytest.mark.parametrize(("path", "loss"), [(GIT, 0.1), (RECORDED, 0.01)], ids=["git-10", "lab"])
 def test_through_50_ms_and_loss_nothing_is_acknowledged_before_it_came(
     line: Line, tmp_path: Path, path: Path, loss: float
@@ -188,7 +188,7 @@ def test_through_50_ms_and_loss_nothing_is_acknowledged_before_it_came(
         assert received.received_packets == len(came)
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_a_flow_is_stretched_by_each_turn_of_a_slow_device(line: Line, tmp_path: Path) -> None:
     ready = prepared(RECORDED)
     done = replay(line, ready, tmp_path, 0.0, seed=1)

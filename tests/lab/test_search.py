@@ -17,7 +17,7 @@ from police import Police
 from running import cluster_of, held_up, wait_for
 
 pytestmark = [
-    pytest.mark.quiet,
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces"),
 ]
 

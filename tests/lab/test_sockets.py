@@ -242,7 +242,7 @@ def test_items_of_a_source_arrive_whatever_their_sizes(wire: Wire, tmp_path: Pat
     assert target.received.delay_blocks == 3  # those that have room for a time
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_items_of_a_source_go_over_udp_too(wire: Wire, tmp_path: Path) -> None:
     items = [[(0, 1), (MS, 32), (2 * MS, 33), (3 * MS, 60_000)]]
     leg = a_leg(protocol="udp", block_bytes=None, period_ns=None, blocks=None, items=items)
@@ -252,7 +252,7 @@ def test_items_of_a_source_go_over_udp_too(wire: Wire, tmp_path: Path) -> None:
     assert source.sent.sent_bytes == target.received.bytes == 32 + 32 + 33 + 60_000
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_as_fast_as_it_goes_fills_the_duration_and_is_whole(wire: Wire, tmp_path: Path) -> None:
     leg = a_leg(block_bytes=65536, period_ns=None, blocks=None, duration_ns=300 * MS, send_buffer_bytes=65536)
     ((source, target),) = run(wire, [leg], tmp_path)
@@ -262,7 +262,7 @@ def test_as_fast_as_it_goes_fills_the_duration_and_is_whole(wire: Wire, tmp_path
     assert source.sent.sent_bytes == target.received.bytes == 65536 * source.sent.sent_blocks
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_udp_both_ways_counts_every_datagram(wire: Wire, tmp_path: Path) -> None:
     leg = a_leg(protocol="udp", connections=3, direction="both", block_bytes=18280)
     ((source, target),) = run(wire, [leg], tmp_path)
@@ -275,7 +275,7 @@ def test_udp_both_ways_counts_every_datagram(wire: Wire, tmp_path: Path) -> None
         assert receiver.received.bytes == sender.sent.sent_bytes == 60 * 18280
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_udp_losses_are_the_ones_that_a_policing_queue_counts(wire: Wire, tmp_path: Path) -> None:
     wire.on(0, *"tc qdisc add dev v0 root handle 1: tbf rate 3mbit burst 3000 limit 9000".split())
     ((source, target),) = run(wire, [a_leg(protocol="udp", block_bytes=18280)], tmp_path)
@@ -287,7 +287,7 @@ def test_udp_losses_are_the_ones_that_a_policing_queue_counts(wire: Wire, tmp_pa
     assert target.received.blocks < 20
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_tcp_through_a_narrow_queue_is_whole_and_no_faster_than_it(wire: Wire, tmp_path: Path) -> None:
     wire.on(0, *"tc qdisc add dev v0 root handle 1: tbf rate 8mbit burst 3000 limit 9000".split())
     leg = a_leg(block_bytes=54840, period_ns=None, blocks=10, congestion="reno")
@@ -298,7 +298,7 @@ def test_tcp_through_a_narrow_queue_is_whole_and_no_faster_than_it(wire: Wire, t
     assert target.received.goodput_bps is not None and target.received.goodput_bps < 8e6
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
 def test_a_paced_block_is_spread_over_its_time(wire: Wire, tmp_path: Path, protocol: str) -> None:
     """400 kB at 8 Mbit/s take 0.4 s; by itself this wire takes them in a few milliseconds."""

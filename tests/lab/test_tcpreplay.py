@@ -35,7 +35,7 @@ ENDS = Nodes(bytes.fromhex("020000000a01"), bytes.fromhex("020000000a02"), bytes
 SO_TIMESTAMPNS, ETH_P_ALL = 35, 3
 
 pytestmark = [
-    pytest.mark.quiet,
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make namespaces"),
     pytest.mark.skipif(bool(availability.tcpreplay()), reason=availability.tcpreplay()),
 ]

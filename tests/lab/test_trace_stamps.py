@@ -126,7 +126,7 @@ def count_them(legs: list[Leg], made: list[bytes], folder: Path) -> None:
         receiver.restore()
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_137_dropped_are_137_lost_of_a_trace(line: Line, tmp_path: Path) -> None:
     """Of a trace in two instances and two passes; 11 more without a stamp are lost by count, 41 are altered."""
     draw = random.Random(137)
@@ -163,7 +163,7 @@ def test_137_dropped_are_137_lost_of_a_trace(line: Line, tmp_path: Path) -> None
     assert unmatched == {"other": 0, "unknown_stream": 0, "fragment": 0, "malformed": 0, "damaged": 0}
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 @pytest.mark.parametrize("timing", ["original", "top"])
 def test_frames_that_the_kernel_refuses_are_neither_sent_nor_lost(
     line: Line, tmp_path: Path, timing: TraceMode
@@ -284,7 +284,7 @@ def counted_by_flow(results: Path) -> dict[tuple[int, int], tuple[int, int, int]
     return dict(zip(ports, counts, strict=True))
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 @pytest.mark.parametrize(("stamp", "packets"), [("false", "udp or tcp"), ("true", "udp and greater 120")])
 def test_loss_by_flow_and_latency_by_captures(narrow: Cluster, stamp: str, packets: str) -> None:
     """Flows against the files themselves; latency by captures against that by stamps, which all frames of one have."""

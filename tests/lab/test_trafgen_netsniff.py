@@ -28,7 +28,7 @@ from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount,
 from wire import A, B, Wire, ethtool, ip
 
 pytestmark = [
-    pytest.mark.quiet,
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
     pytest.mark.skipif(not shutil.which("trafgen", path="/usr/sbin:/usr/bin"), reason="trafgen is not installed"),
 ]

@@ -32,7 +32,7 @@ from upf_ends import (
 )
 
 pytestmark = [
-    pytest.mark.quiet,
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces"),
 ]
 

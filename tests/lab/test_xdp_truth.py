@@ -25,7 +25,7 @@ from xdp_ends import Node, finish, send, send_raw
 from xdp_frames import CHECKED, a_leg, mended, reordered, stamped
 
 pytestmark = [
-    pytest.mark.quiet,
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
     pytest.mark.skipif(bool(availability.xdp_sender()), reason=availability.xdp_sender() or "-"),
     pytest.mark.skipif(bool(availability.xdp_receiver()), reason=availability.xdp_receiver() or "-"),

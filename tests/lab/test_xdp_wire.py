@@ -28,7 +28,7 @@ from xdp_ends import ROOT, Node, finish, send, send_raw
 from xdp_frames import CHECKED, B, a_leg, compile_program, mended, stamped
 
 pytestmark = [
-    pytest.mark.quiet,
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
     pytest.mark.skipif(not shutil.which("clang"), reason="clang is not installed"),
