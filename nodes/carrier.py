@@ -22,13 +22,14 @@ class Carrier:
     def __init__(self, interface: Interface, expected: bool = False) -> None:
         self._interface = interface
         self._was_there = expected or interface.carrier
+        self._was_back = False
         self._asked: float | None = None
 
     def is_back(self) -> bool:
         """Asked again and again after a change; True at once where there was no carrier before. Raises EngineError when
         it has not come back within BACK_S of the first question."""
         if not self._was_there or self._interface.carrier:
-            self._asked = None
+            self._asked, self._was_back = None, True
             return True
         now = time.monotonic()
         self._asked = now if self._asked is None else self._asked
@@ -36,6 +37,11 @@ class Carrier:
             why = "a driver restarts its link for an XDP program or an offload, here or at the far end"
             raise EngineError("link", f"{self._interface.name} has had no carrier for {BACK_S:.0f} s ({why})")
         return False
+
+    def look_again(self) -> None:
+        """Before the changes are undone: what was cut meanwhile is not waited for, but what has yet to come back is."""
+        if self._was_back:
+            self._was_there = self._interface.carrier
 
     def await_back(self) -> None:
         """Waits for at most RESTORED_S, so that the next run finds the link as this one did."""

@@ -35,13 +35,12 @@ def trouble(interface: Interface) -> str:
 
 def needs_program(interface: Interface) -> bool:
     """Whether the driver takes live frames only while an XDP program is attached, and none is."""
-    if _are_damaged(interface):
-        return False
     bits = xdp_features.features(interface.index)
     if bits is None:
-        return interface.driver in NEEDS_PROGRAM and not libbpf.attached_program(interface.index)
-    can = bool(bits & xdp_features.NATIVE) and not bits & xdp_features.TAKES_FRAMES
-    return can and interface.driver != "veth" and not libbpf.attached_program(interface.index)
+        needs = interface.driver in NEEDS_PROGRAM
+    else:
+        needs = bool(bits & xdp_features.NATIVE) and not bits & xdp_features.TAKES_FRAMES and interface.driver != "veth"
+    return needs and not _are_damaged(interface) and not libbpf.attached_program(interface.index)
 
 
 def attach_pass(interface: Interface) -> libbpf.BpfLink:

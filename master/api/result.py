@@ -208,11 +208,8 @@ class Result:
         if not each or any(one.min is None for one in each):
             return Latency()
         found = [self._histograms.get((flow.stream, flow.source, flow.target), []) for flow in arrived]
-        merged = sorted(point for points in found for point in points) if all(found) else []
-        packets = [sum(count for _, count in points) for points in found]
-        means = [one.mean for one in each if one.mean is not None]
-        weighted = sum(mean * count for mean, count in zip(means, packets, strict=False))
-        mean = round(weighted / sum(packets)) if merged and len(means) == len(each) else None
+        merged = sorted(point for own in found for point in own) if all(found) else []
+        mean = _mean([(one.mean, sum(count for _, count in own)) for one, own in zip(each, found, strict=True)])
         shares = {name: latency_histogram.nearest_rank(merged, share) for name, share in PERCENTILES.items() if merged}
         mins, maxs, bounds = ([getattr(one, name) for one in each] for name in ("min", "max", "bound"))
         by = each[0].by if len({one.by for one in each}) == 1 else None
@@ -271,6 +268,14 @@ def _flow(row: RunRow) -> Flow:
     latency = Latency(**{name: given.get(f"latency_{name}_ns") for name in LATENCY}, by=given.get("latency_by"))
     values: dict[str, Any] = {each.name: given.get(each.name) for each in fields(Flow)}
     return Flow(**{**values, "source": row["from"], "target": row["to"], "latency_ns": latency})
+
+
+def _mean(each: list[tuple[int | None, int]]) -> int | None:
+    """The mean of means, each with the number of its packets; None where one of them is not known."""
+    known = [(mean, packets) for mean, packets in each if mean is not None and packets]
+    if len(known) != len(each):
+        return None
+    return round(sum(mean * packets for mean, packets in known) / sum(packets for _, packets in known))
 
 
 def _sum(flows: tuple[Flow, ...], name: str) -> int | None:

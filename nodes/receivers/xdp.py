@@ -44,9 +44,6 @@ class XdpReceiver(Receiver):
         self._link: libbpf.BpfLink | None = None
         self._offloads = OffloadsOff(self._interface, spool)
         self._carrier = Carrier(self._interface)
-        self._detached: Carrier | None = None
-        """The carrier before the program was detached."""
-        self._is_ready = False
         self.attached = ""
         """"native", or "generic" with the reason."""
 
@@ -113,8 +110,7 @@ class XdpReceiver(Receiver):
 
     def ready(self) -> bool:
         """Once it is attached, and the link is back where the driver restarted it for that."""
-        self._is_ready = self._link is not None and self._carrier.is_back()
-        return self._is_ready
+        return self._link is not None and self._carrier.is_back()
 
     def done(self) -> bool:
         return False
@@ -128,8 +124,7 @@ class XdpReceiver(Receiver):
 
     def stop(self) -> None:
         if self._link:
-            # A link that is on its way back from the attaching has no carrier to look at.
-            self._detached = Carrier(self._interface) if self._is_ready else self._carrier
+            self._carrier.look_again()
             self._link.close()
             self._link = None
 
@@ -137,9 +132,7 @@ class XdpReceiver(Receiver):
         self.stop()
         self._close_program()
         self._offloads.restore()
-        if self._detached is not None:
-            self._detached.await_back()
-            self._detached = None
+        self._carrier.await_back()
 
     def other_way(self) -> list[SendCount | ReceiveCount]:
         """Returns the counts of the frames sent back."""

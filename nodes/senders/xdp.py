@@ -101,10 +101,10 @@ class XdpSender(Sender):
                 core.restore()
         finally:
             if self._attached is not None:
-                carrier = Carrier(self._interface) if self._ready else self._carrier
+                self._carrier.look_again()
                 self._attached.close()
                 self._attached = None
-                carrier.await_back()
+                self._carrier.await_back()
 
     def counts(self) -> list[SendCount]:
         if not self._cores:
@@ -128,8 +128,7 @@ def check_interface(interface: Interface, legs: list[Leg], way: WayOut) -> None:
         raise BadInput(interface.name, "there is no such interface")
     if not interface.is_up():
         raise EngineError(way.name, f"{interface.name} is down")
-    trouble = live_frames.takes_none(interface) if way.live else ""
-    if trouble and not live_frames.needs_program(interface):
+    if way.live and not live_frames.needs_program(interface) and (trouble := live_frames.takes_none(interface)):
         raise EngineError(way.name, trouble)
     largest = interface.mtu + HEADER_BYTES + FCS_BYTES
     for leg in legs:

@@ -20,7 +20,6 @@ REPORT = {
     "pktswarm": "1",
     "interface": {"name": "eth1", "exists": True},
     "senders": {},
-    "on_request": [],
     "receivers": {},
     "versions": {},
 }

@@ -57,6 +57,18 @@ def test_a_node_is_restored_when_it_is_back() -> None:
     assert link.looks == 5
 
 
+def test_a_link_that_was_cut_since_is_not_waited_for_and_one_on_its_way_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carrier, "RESTORED_S", 0.05)
+    cut, on_its_way = Link(True, True, False), Link(True, False)
+    of_cut, of_other = of(cut), of(on_its_way)
+    assert of_cut.is_back() and not of_other.is_back()
+    for one, link, waits in ((of_cut, cut, False), (of_other, on_its_way, True)):
+        one.look_again()
+        before = link.looks
+        one.await_back()
+        assert (link.looks > before) == waits
+
+
 @pytest.mark.parametrize("link", [Link(False), Link(True, False, up=False)], ids=["never there", "set down"])
 def test_what_no_restart_took_away_is_not_waited_for(link: Link) -> None:
     begun = time.monotonic()

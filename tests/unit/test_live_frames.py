@@ -53,3 +53,19 @@ def test_the_reason_is_the_drivers(
     found = live_frames.takes_none(card)
     assert found.startswith(reason) and bool(found) == bool(reason)
     assert engines.on_request(card, ["xdp", "tc"]) == (["xdp"] if "with a program" in request.node.name else [])
+
+
+def test_a_driver_that_takes_none_with_a_program_either_is_not_made_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xdp_features, "features", lambda index: NATIVE)
+    monkeypatch.setattr(libbpf, "attached_program", lambda index: 7)
+    card = cast("Interface", Card("nfp"))
+    found = live_frames.takes_none(card)
+    assert found == "eth1: its driver nfp takes no live frames, though an XDP program is attached to the interface"
+    assert engines.on_request(card, ["xdp"]) == []
+
+
+def test_without_a_carrier_no_request_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xdp_features, "features", lambda index: NATIVE)
+    monkeypatch.setattr(libbpf, "attached_program", lambda index: 0)
+    monkeypatch.setattr(Card, "carrier", False)
+    assert engines.on_request(cast("Interface", Card("igc")), ["xdp"]) == []

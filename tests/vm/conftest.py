@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = missing() or ("" if os.geteuid() == 0 else "needs root")
     for item in items:
         if reason and Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.skip(reason=f"needs the kernel's pktgen: ./bootstrap test --vm ({reason})"))
+            item.add_marker(pytest.mark.skip(reason=f"runs in the virtual machine: ./bootstrap test --vm ({reason})"))
 
 
 @pytest.fixture(scope="session", autouse=True)

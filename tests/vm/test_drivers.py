@@ -175,10 +175,10 @@ def test_of_a_full_ring_what_was_sent_is_what_arrives(cards: Cards, tmp_path: Pa
     legs = [stream(0, TUNNEL, 180, count_packets=20_000)]
     with Node(cards, None, legs) as node:
         [count] = send(cards, tmp_path, legs, engine="tc")
-        cards.settled(20_000)
-        seen = shown(cards.receiver, "rx0")["stats64"]["rx"]  # of this test and those before it
+        settled, counter = cards.settled(20_000), cards.counter("rx")
         tallies, _, _ = node.stop()
-    assert count["sent_packets"] == tallies["0"]["distinct"] == 20_000, seen
+    assert settled, (counter, count, tallies["0"], shown(cards.receiver, "rx0")["stats64"]["rx"])
+    assert count["sent_packets"] == tallies["0"]["distinct"] == 20_000
 
 
 def test_frames_of_nine_thousand_bytes(cards: Cards, tmp_path: Path) -> None:
