@@ -1,6 +1,6 @@
 """The carrier of an interface across changes that can restart its link.
 
-Some drivers take the link down to attach an XDP program or to switch an offload (stmmac, igc), on copper for seconds.
+Some drivers take the link down to switch an offload (e1000e) or to attach an XDP program (igc), on copper for seconds.
 What is sent to the interface meanwhile is lost, and neither end counts it.
 """
 
