@@ -20,8 +20,10 @@ MORE_ROUNDS_S = 1.0
 READING_S, LONGEST_READING_S = 0.5, 1.0
 """Timeout of one reading; the node can be at work on its files. Even with patience it stays below half of the time that
 guards wait for a Word, which is sent between two readings."""
-CHECK_EVERY_S, CHECK_READINGS = 20.0, 4
-"""While frames are sent: interval of the checks of each clock, and readings a check, for its node has other work."""
+FEW_READINGS = 4
+"""Readings of a node with the master's own clock, whose offset is known, and readings a check."""
+CHECK_EVERY_S = 20.0
+"""While frames are sent, when nodes have other work: interval of the checks of each clock."""
 
 When = Literal["before", "start", "after"]
 
@@ -60,19 +62,23 @@ class ClockReadings:
         """Each node's CLOCK_MONOTONIC against the master's; the reading with the least round trip counts.
 
         A busy rank is read again behind all others, as long as there is time for it: a large cluster is read once, its
-        busy nodes as often as a small one's. A rank that did not answer at all is read once more in any case.
+        busy nodes as often as a small one's. A rank that did not answer at all is read once more in any case. Those on
+        the master's own clock are read once: in a lab, which is always busy, readings took half of a processor.
         """
         members = self._members
+        ours = members.on_our_clock
         best: dict[int, Exchange] = {}
         left, no_round_after = members.active(), time.monotonic() + MORE_ROUNDS_S
         for turn in range(CLOCK_ROUNDS):
             for rank in left:
-                exchanges = [*self._exchanges(rank, CLOCK_READINGS), *([best[rank]] if rank in best else [])]
+                count = FEW_READINGS if rank in ours else CLOCK_READINGS
+                exchanges = [*self._exchanges(rank, count), *([best[rank]] if rank in best else [])]
                 if exchanges:
                     best[rank] = min(exchanges, key=lambda exchange: exchange.round_trip_ns)
             late = time.monotonic() > no_round_after
             silent = [rank for rank in left if rank in members.living and rank not in best and turn == 0]
-            busy = [rank for rank in left if rank in best and best[rank].round_trip_ns > 2 * CLOSE_READING_NS]
+            apart = [rank for rank in left if rank in best and rank not in ours]
+            busy = [rank for rank in apart if best[rank].round_trip_ns > 2 * CLOSE_READING_NS]
             left = silent if late else sorted(silent + busy)
             if not left:
                 break
@@ -93,7 +99,7 @@ class ClockReadings:
         self._next_check = time.monotonic() + CHECK_EVERY_S / len(living)
         rank = min(living, key=lambda rank: (rank <= self._last_checked, rank))
         self._last_checked = rank
-        if exchanges := self._exchanges(rank, CHECK_READINGS):
+        if exchanges := self._exchanges(rank, FEW_READINGS):
             shortest = min(exchanges, key=lambda exchange: exchange.round_trip_ns)
             best = read_of(shortest, rank in self._members.on_our_clock)
             self._members.report(Drift(rank, best.at_ns, best.offset_ns, best.bound_ns))

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+import conducting
 from conducting import ROLES, WORD_INTERVAL_S, Barrier, CommandLine, Nodes
 from pktswarm.master.run import clock_readings, conductor, members
 from pktswarm.master.run.standby import serve_command
@@ -31,6 +32,7 @@ from pktswarm.traffic.protocol.rank_orders import (
     RankOrder,
     Word,
 )
+from run_events import node_report
 
 
 @pytest.fixture(autouse=True)
@@ -162,6 +164,20 @@ def test_only_a_busy_nodes_clock_is_read_again_and_behind_all_others(
     assert len(line.of("clock")) == 3 * len(ROLES), "before, at the start, after"
     once = [1, 2, 3, 2, 2] if more_rounds_s else [1, 2, 3]
     assert reads == 3 * once
+
+
+def test_a_busy_nodes_clock_that_is_the_masters_own_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OnOneMachine(Nodes):
+        def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
+            reads.append(rank)
+            return 1000, 5_000_000, 9_000_000, 9_001_000
+
+    reads: list[int] = []
+    monkeypatch.setattr(members, "clock_identity", lambda: "ours")
+    monkeypatch.setattr(conducting, "node_report", lambda: node_report(clock="ours"))
+    _, line = conduct(OnOneMachine(ROLES))
+    assert {(clock["offset_ns"], clock["bound_ns"]) for clock in line.of("clock")} == {(0, 0)}
+    assert reads == 3 * [rank for rank in sorted(ROLES) for _ in range(clock_readings.FEW_READINGS)]
 
 
 def test_a_rank_that_never_says_hello_stops_the_run_before_anything_is_planned() -> None:
