@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +20,11 @@ from pktswarm.traffic.frames.description import FrameDescription, Headers
 from pktswarm.traffic.leg import Arrival, Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 from xdp_counter import Counter, flip_each, flipped
-from xdp_frames import CHECKED, ETHERNET, PLAIN, ROOT, SHAPES, UDP, a_leg, compile_program, stamped
+from xdp_frames import CHECKED, ETHERNET, PLAIN, ROOT, SHAPES, UDP, a_leg, stamped
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
-    pytest.mark.skipif(not shutil.which("clang"), reason="clang is not installed"),
 ]
 BELIEVED_AHEAD = int(re.findall(r"define BELIEVED_AHEAD (\d+)", (ROOT / "kernel/count.bpf.c").read_text())[0])
 DELAY_NS = 5_000_000
@@ -72,11 +70,6 @@ UNSEEN: dict[str, list[tuple[str, int, int]]] = {
     ],
 }
 """What nobody checks: (what, first bit, bits). Of IPv6 no checksum covers it; outer headers are passed over."""
-
-
-@pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_program(tmp_path_factory.mktemp("bpf") / "count.bpf.o")
 
 
 def a_flipped_leg(shape: str, size_bytes: int, **more: Any) -> Leg:

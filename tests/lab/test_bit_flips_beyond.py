@@ -5,7 +5,6 @@ test_bit_flips.py each damaged bit is one altered or one lost packet, and no oth
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,20 +25,14 @@ from recordings import tcp, udp
 from stamped_traces import legs_of, macs, made_by_the_program
 from wire import Wire
 from xdp_counter import Counter, flip_each, flipped
-from xdp_frames import CHECKED, A, B, a_leg, compile_program, stamped
+from xdp_frames import CHECKED, A, B, a_leg, stamped
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
     pytest.mark.skipif(bool(availability.xdp_sender()), reason=availability.xdp_sender() or "-"),
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
-    pytest.mark.skipif(not shutil.which("clang"), reason="clang is not installed"),
 ]
 REDIRECT = 4
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_program(tmp_path_factory.mktemp("bpf") / "count.bpf.o")
 
 
 # --- a stamped trace --------------------------------------------------------------------------------------------------

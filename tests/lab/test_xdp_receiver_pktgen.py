@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import struct
 import time
@@ -35,7 +34,6 @@ from xdp_frames import (
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
-    pytest.mark.skipif(not shutil.which("clang"), reason="clang is not installed"),
 ]
 
 

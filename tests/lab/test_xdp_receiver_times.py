@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import shutil
 import statistics
 import time
 from collections.abc import Callable
@@ -37,7 +36,6 @@ from xdp_frames import (
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
-    pytest.mark.skipif(not shutil.which("clang"), reason="clang is not installed"),
 ]
 
 

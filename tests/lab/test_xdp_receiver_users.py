@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -38,7 +37,6 @@ from xdp_frames import (
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
-    pytest.mark.skipif(not shutil.which("clang"), reason="clang is not installed"),
 ]
 
 

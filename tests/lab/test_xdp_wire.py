@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,13 +24,12 @@ from pktswarm.traffic.leg import FlowUsers
 from pktswarm.traffic.protocol.task import ReceiveTask, to_json
 from wire import EMULATED, Wire, ethtool, ip, shown
 from xdp_ends import ROOT, Node, finish, send, send_raw
-from xdp_frames import CHECKED, B, a_leg, compile_program, mended, stamped
+from xdp_frames import CHECKED, B, a_leg, mended, stamped
 
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
-    pytest.mark.skipif(not shutil.which("clang"), reason="clang is not installed"),
 ]
 
 QUEUES = 2
@@ -62,11 +60,6 @@ try:
 except ConnectionRefusedError:  # the other end's stack says so
     pass
 """
-
-
-@pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_program(tmp_path_factory.mktemp("bpf") / "count.bpf.o")
 
 
 @pytest.mark.kernel("[2]")

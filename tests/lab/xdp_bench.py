@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pktswarm.nodes import libbpf
+from pktswarm.nodes import availability, libbpf
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.counting.tally import Tally
@@ -31,7 +31,6 @@ from xdp_frames import (
     B,
     a_leg,
     armed,
-    compile_program,
     mended,
     stamped,
 )
@@ -40,8 +39,9 @@ PASS, DROP = 2, 1
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_program(tmp_path_factory.mktemp("bpf") / "count.bpf.o")
+def program() -> Path:
+    """The shipped program; tests/repo/test_objects.py compares it with its source."""
+    return availability.COUNTER
 
 
 class Bench:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
-import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
@@ -110,14 +108,6 @@ def reordered(numbers: Iterable[int]) -> int:
 def armed(at_ns: int = 0, program: Path = XdpReceiver.object_file) -> type[XdpReceiver]:
     """A receiver to which frames may have been on their way since then; 0: since its clock began."""
     return type("Armed", (XdpReceiver,), {"object_file": program, "_armed_ns": lambda receiver: at_ns})
-
-
-def compile_program(target: Path) -> Path:
-    """The program compiled from the tree as it is."""
-    command = ["clang", "-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3"]
-    command += [f"-I/usr/include/{os.uname().machine}-linux-gnu", "-c", "kernel/count.bpf.c", "-o", str(target)]
-    subprocess.run(command, check=True, cwd=ROOT)
-    return target
 
 
 def a_leg(shape: str = "udp4", number: int = 0, size_bytes: int = 164, **more: Any) -> Leg:
