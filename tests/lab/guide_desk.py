@@ -2,7 +2,8 @@
 
 Each block is one bash process in a network namespace of its own: it reaches the lab, and no other address. It runs in a
 folder with short copies of `configs/`. Options shorten long commands (SHORT). A lab without a given size has two nodes.
-A command that an earlier block ran in the same lab is not run again.
+A command that an earlier block ran in the same lab is not run again. The ranks of each lab stay up (`cluster up`), so
+that a command does not launch them anew; tests/lab/test_readme.py and test_installed.py run commands without.
 """
 
 from __future__ import annotations
@@ -148,6 +149,7 @@ class Desk:
         self.lab = self.wanted
         self.labs.add(self.lab)
         yield f"pktswarm lab up {self.lab}"
+        yield "pktswarm cluster up"
 
     def called(self, call: str, again: bool = False) -> Iterator[str]:
         """The command, unless it has run in this lab, or has made the folder of its results; with `again` always."""
