@@ -52,12 +52,12 @@ UNIT_LEDGER = [
 ]
 SENDING = sorted(str(path) for path in Path("tests/lab").glob("test_xdp_sender_*.py"))
 TARGETS: dict[str, list[str]] = {
-    "kernel/count.bpf.c": COUNTING,
+    **{f"kernel/count{part}": COUNTING for part in (".bpf.c", "_changes.h", "_matching.h", "_numbers.h", "_times.h")},
     "kernel/count_frame.h": COUNTING,
     "kernel/count_parse.h": COUNTING,
-    "kernel/count_fragments.h": ["tests/lab/test_fragments.py"],
+    **{f"kernel/count_{part}.h": ["tests/lab/test_fragments.py"] for part in ("fragments", "whole")},
     "kernel/pktswarm.h": [*COUNTING, "tests/lab/test_xdp_sender_frames.py", "tests/lab/test_xdp_sender_sequences.py"],
-    "kernel/send.bpf.c": SENDING,
+    **{f"kernel/send{part}": SENDING for part in (".bpf.c", "_fields.h", "_packets.h", "_page.h", "_schedule.h")},
     "kernel/answers_of_xdp.h": SENDING,
     "kernel/answers_of_tc.h": ["tests/lab/test_tc_sender.py"],
     "kernel/echo.bpf.c": ["tests/lab/test_echo.py"],

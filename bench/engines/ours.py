@@ -27,7 +27,7 @@ SETTLE_S = 0.1
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": FAR_MAC}}
 UDP_HEADERS = [ETHERNET, {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}}, {"udp": {"src": 1000, "dst": 2000}}]
 BELIEVED_AHEAD = 4096
-"""Of kernel/count.bpf.c."""
+"""Of kernel/count_numbers.h."""
 USERS = 1000
 """Of a tunnel: the address moves with the TEID, so that each user has his own of both."""
 TUNNEL_HEADERS: list[dict[str, Any]] = [
@@ -141,7 +141,7 @@ class Result:
     @property
     def unmeasured(self) -> int:
         """Frames without a latency, beyond those whose number is far ahead of the one before (`believed()` in
-        kernel/count.bpf.c), because a full ring refused the numbers between."""
+        kernel/count_numbers.h), because a full ring refused the numbers between."""
         tally = self.received["tally"]
         jumps = (tally["highest"] + 1 - tally["distinct"]) // BELIEVED_AHEAD
         return max(0, int(tally["distinct"] - tally["latency"]["frames"] - jumps))

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
 ]
-BELIEVED_AHEAD = int(re.findall(r"define BELIEVED_AHEAD (\d+)", (ROOT / "kernel/count.bpf.c").read_text())[0])
+BELIEVED_AHEAD = int(re.findall(r"define BELIEVED_AHEAD (\d+)", (ROOT / "kernel/count_numbers.h").read_text())[0])
 DELAY_NS = 5_000_000
 """How long each frame was on its way, by its stamp."""
 TUNNEL: Headers = [

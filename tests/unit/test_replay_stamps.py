@@ -258,7 +258,7 @@ def test_a_recorded_checksum_that_is_wrong_is_not_claimed_to_be_right(tmp_path: 
 
 
 def test_any_number_and_time_leave_all_sums_right(tmp_path: Path) -> None:
-    """What the kernel does (send.bpf.c, stamp_trace), here in numbers of any size."""
+    """What the kernel does (send_packets.h, stamp_trace), here in numbers of any size."""
     rng = np.random.default_rng(5)
     _, [frame], _ = both(tmp_path, [WITH_ROOM["an odd byte"][0]])
     at = 42

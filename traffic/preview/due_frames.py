@@ -162,7 +162,7 @@ class Marks:
 
 
 class KernelMarks(Marks):
-    """The draws of kernel/send.bpf.c: for each frame its size, then its fields in their order, then its random
+    """The draws of kernel/send_fields.h: for each frame its size, then its fields in their order, then its random
     payload."""
 
     def __init__(self, leg: Leg) -> None:

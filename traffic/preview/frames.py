@@ -172,7 +172,7 @@ class ReadyMaker(Maker):
 
 
 class KernelMaker(Maker):
-    """The frames as kernel/send.bpf.c makes them (write_stream, make)."""
+    """The frames as kernel/send_packets.h and send_fields.h make them (write_stream, make)."""
 
     def __init__(self, leg: Leg) -> None:
         super().__init__(leg)

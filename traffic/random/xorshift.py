@@ -1,4 +1,4 @@
-"""The random generator of kernel/send.bpf.c: xorshift64* (Vigna, 2014), for single draws and for many frames.
+"""The random generator of kernel/send_fields.h: xorshift64* (Vigna, 2014), for single draws and for many frames.
 
 A step of its state is linear over bits, so a table makes a jump over any number of steps, and the states of many frames
 are computed by doubling.

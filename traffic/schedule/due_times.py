@@ -1,6 +1,6 @@
 """Due times of a stream whose rate changes or whose gaps are random, and tables of random gaps, in NumPy.
 
-They are those of kernel/send.bpf.c to the nanosecond: schedule.pace has the rules.
+They are those of kernel/send_schedule.h to the nanosecond: schedule.pace has the rules.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """IPv4 fragments (RFC 791, section 3.2) of packets longer than the MTU, cut at the tunnel's header or at the user's.
 
 Each frame is a copy of the whole packet's first headers, with its own lengths, fragment offset and checksums, and a
-slice of the rest, as write_part() of kernel/send.bpf.c makes it.
+slice of the rest, as write_part() of kernel/send_packets.h makes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pacing of a stream whose rate changes or whose gaps are random, as kernel/send.bpf.c executes it.
+"""The pacing of a stream whose rate changes or whose gaps are random, as kernel/send_schedule.h executes it.
 
 The pacing is a list of steps, each with its gap between two frames (or bursts); with a period it repeats. The rest of a
 gap at the end of a step is scaled to the gap of the next step, so frame n is due when the integral of the rate reaches

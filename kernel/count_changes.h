@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What has changed a frame on its way: the causes, by its fields, lengths and checksums. */
+#pragma once
+
+#include "count_frame.h"
+#include "count_maps.h"
+
+#define MOST_PAYLOAD_BYTES 4096
+#define WORDS_OF_A_BLOCK 16
+#define BLOCK_BYTES (4 * WORDS_OF_A_BLOCK)
+#define MOST_SUMMED_BYTES (MOST_HEADER_BYTES + sizeof(struct stamp_checked) + MOST_PAYLOAD_BYTES)
+
+/* The cause that a byte of struct fields belongs to. */
+static const __u8 cause_of[sizeof(struct fields)] = {
+	[0 ... 5] = CAUSE_DST_MAC,    [6 ... 11] = CAUSE_SRC_MAC,    [12 ... 16] = CAUSE_VLAN,
+	[17 ... 18] = CAUSE_PROTOCOL, [19] = CAUSE_DSCP,	     [20] = CAUSE_TTL,
+	[21 ... 23] = CAUSE_MPLS,     [24 ... 25] = CAUSE_SRC_PORT,  [26 ... 27] = CAUSE_DST_PORT,
+	[28 ... 31] = CAUSE_TEID,     [32 ... 47] = CAUSE_SRC_IP,    [48 ... 63] = CAUSE_DST_IP,
+};
+
+/*
+ * The set of causes for header fields that differ from the expected ones. A global function, for the few frames that
+ * are changed: the verifier would check its rounds once for each state of the frame before it.
+ */
+__noinline __u32 causes_of(const struct fields *found, const struct expectation *e)
+{
+	const __u8 *bytes = (const void *)found;
+	const __u8 *mask, *value;
+	__u32 causes = 0;
+
+	if (!found || !e)
+		return 0;
+	mask = (const void *)e->mask;
+	value = (const void *)e->value;
+	for (int i = 0; i < sizeof(*found); i++)
+		/* 1 for any difference, without a branch: the verifier would follow 2^64 paths. */
+		causes |= ((((bytes[i] ^ value[i]) & mask[i]) + 255u) >> 8) << cause_of[i];
+	return causes;
+}
+
+static __always_inline __u32 changed_fields(const struct fields *found, const struct expectation *e)
+{
+	const __u64 *words = (const void *)found;
+	__u64 differs = 0;
+
+	for (int i = 0; i < FIELD_WORDS; i++)
+		differs |= (words[i] ^ e->value[i]) & e->mask[i];
+	return differs ? causes_of(found, e) : 0;
+}
+
+/*
+ * The up to three bytes from `at` on, as one more word. A global function, as parse_ip(): the verifier would check it
+ * once for each end of the loop in sum_from().
+ */
+__noinline __u32 tail_of(struct xdp_md *ctx, __u32 at, __u32 bytes)
+{
+	const void *end = (void *)(long)ctx->data_end;
+	const void *place = (void *)(long)ctx->data;
+	__u32 tail = 0;
+
+	if (at > MOST_SUMMED_BYTES)
+		return 0;
+	place += at;
+	for (int i = 0; i < 3 && i < bytes && place + 1 <= end; i++)
+		tail |= (__u32)*(const __u8 *)place++ << (24 - 8 * i);
+	return tail;
+}
+
+/* sum_from() of less than a block. */
+__noinline __u64 rest_from(struct xdp_md *ctx, __u32 offset, __u32 bytes)
+{
+	const void *end = (void *)(long)ctx->data_end;
+	const void *at = (void *)(long)ctx->data;
+	__u64 sum = 0;
+
+	if (offset > MOST_SUMMED_BYTES)
+		return 0;
+	at += offset;
+	for (int i = 0; i < WORDS_OF_A_BLOCK && bytes >= 4 && at + 4 <= end; i++) {
+		sum += bpf_ntohl(*(const __be32 *)at);
+		at += 4;
+		bytes -= 4;
+	}
+	return bytes ? sum + tail_of(ctx, at - (void *)(long)ctx->data, bytes) : sum;
+}
+
+/*
+ * The sum of `bytes` bytes from the offset on in 32-bit words, as in the stamp's checksum: the bytes after the last word
+ * are one more word.
+ */
+__noinline __u64 sum_from(struct xdp_md *ctx, __u32 offset, __u32 bytes)
+{
+	const void *end = (void *)(long)ctx->data_end;
+	const void *at = (void *)(long)ctx->data;
+	__u64 sum = 0;
+
+	if (offset > MOST_HEADER_BYTES + sizeof(struct stamp_checked))
+		return 0;
+	at += offset;
+	/* Blocks of words: each has one comparison with the end, and the verifier looks at a sixteenth of the rounds. */
+	for (int i = 0; i < MOST_PAYLOAD_BYTES / BLOCK_BYTES && bytes >= BLOCK_BYTES && at + BLOCK_BYTES <= end; i++) {
+		const __be32 *words = at;
+#pragma unroll
+		for (int j = 0; j < WORDS_OF_A_BLOCK; j++)
+			sum += bpf_ntohl(words[j]);
+		at += BLOCK_BYTES;
+		bytes -= BLOCK_BYTES;
+	}
+	return bytes ? sum + rest_from(ctx, at - (void *)(long)ctx->data, bytes) : sum;
+}
+
+/* Modulo 2^32 - 1 there are two representations of zero. */
+static __always_inline int same_sum(__be32 said, __u64 sum)
+{
+	return sum32(bpf_ntohl(said)) % 0xffffffff == sum32(sum) % 0xffffffff;
+}
+
+/* 16 bits of a sum over payload bytes, as words in memory order. */
+static __always_inline __u16 in_memory(__u64 sum)
+{
+	return bpf_htons(sum16(sum));
+}
+
+#define NO_SUM 0
+
+/*
+ * Checks payload and headers of a frame with a stamp_checked at `at` independently: the headers' checksum is verified
+ * with the payload sum of the stamp, so payload damage does not affect it. `sum`: that of the headers, see struct
+ * cursor; NO_SUM: not checked. A global function for the verifier's sake, as parse_ip().
+ */
+__noinline __u32 changed_payload(struct xdp_md *ctx, __u32 at, __u32 bytes, __u64 sum)
+{
+	const void *end = (void *)(long)ctx->data_end;
+	const void *payload = (void *)(long)ctx->data;
+	const struct stamp_checked *stamp;
+	__u32 causes = 0;
+	__be32 said;
+
+	if (at > MOST_HEADER_BYTES)
+		return 0;
+	stamp = payload + at;
+	if ((void *)(stamp + 1) > end || bytes < sizeof(*stamp))
+		return 1 << CAUSE_PAYLOAD;
+	said = *(__be32 *)((void *)stamp + sizeof(stamp->stamp));
+	if (!same_sum(said, sum_from(ctx, at + sizeof(*stamp), bytes - sizeof(*stamp))))
+		causes = 1 << CAUSE_PAYLOAD;
+	/*
+	 * The sum of the stamp's own words is zero; the checksum counts twice, once for itself and once for the
+	 * payload.
+	 */
+	if (sum != NO_SUM && sum16_of_few(sum + 2ULL * said) != 0xffff)
+		causes |= 1 << CAUSE_CHECKSUM;
+	return causes;
+}
+
+/* Whether a sum over the headers and the payload from `from` on is wrong. */
+static __always_inline int wrong_sum(struct xdp_md *ctx, const struct frame *frame, __u64 sum, __u32 from)
+{
+	if (frame->payload_bytes > from)
+		sum += in_memory(sum_from(ctx, frame->payload + from, frame->payload_bytes - from));
+	return sum16_of_few(sum) != 0xffff;
+}
+
+/*
+ * Checks payload and checksums. One sum verifies all checksums of the headers, because it shows any damaged bit as
+ * well.
+ */
+static __always_inline __u32 changed_sums(struct xdp_md *ctx, const struct frame *frame, const struct arrival *a,
+					  const struct expectation *e)
+{
+	__u32 sums = e->sums | a->sums, causes = 0;
+	__u64 sum = NO_SUM;
+
+	if (a->whole)
+		return 0;
+	if (sums & SUMS_TRANSPORT)
+		sum = frame->sum + (sums & SUMS_IP ? frame->ip_sum : 0);
+	else if (sums & SUMS_IP && ip_damaged(frame))
+		causes = 1 << CAUSE_CHECKSUM;
+	if (sums & SUMS_TRANSPORT && !frame->sum)
+		causes = 1 << CAUSE_CHECKSUM;
+	if (a->checked)
+		return causes | changed_payload(ctx, frame->payload, frame->payload_bytes, sum);
+	if (sum != NO_SUM && wrong_sum(ctx, frame, sum, e->numbered == NUMBERED_BY_US ? sizeof(struct stamp) : 0))
+		causes = 1 << CAUSE_CHECKSUM;
+	return causes;
+}
+
+/* Returns the set of causes that changed the frame. */
+static __always_inline __u32 changed(struct xdp_md *ctx, const struct frame *frame, const struct arrival *a,
+				     const struct expectation *e)
+{
+	__u32 causes = changed_fields(&frame->fields, e);
+
+	if (frame->payload + frame->payload_bytes > a->bytes ||
+	    (e->payload_bytes && frame->payload_bytes != e->payload_bytes))
+		causes |= 1 << CAUSE_LENGTH;
+	return causes | changed_sums(ctx, frame, a, e);
+}
+
+/*
+ * Whether the headers identify a frame's user reliably. Payload damage does not make a checksum of the headers wrong.
+ */
+static __always_inline int sound(const struct frame *frame, __u32 sums, __u32 causes)
+{
+	if (!(causes & (1 << CAUSE_CHECKSUM | 1 << CAUSE_STAMP)))
+		return 1;
+	if (sums & SUMS_IP && ip_damaged(frame))
+		return 0;
+	return causes & (1 << CAUSE_PAYLOAD | 1 << CAUSE_STAMP);
+}
+
+/* A wrong checksum is a cause only where no other cause explains it. */
+static __always_inline __u32 explained(__u32 causes)
+{
+	return causes & ~(1 << CAUSE_CHECKSUM) ? causes & ~(1 << CAUSE_CHECKSUM) : causes;
+}
