@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from pktswarm.traffic import VERSION as __version__
 
 if TYPE_CHECKING:
-    from pktswarm.master.api.cluster import Y1564, Cluster, Live, Rfc2544, Search
+    from pktswarm.master.api.benchmarks import Y1564, Calibration, Health, Rfc2544, Search, Sessions, Table
+    from pktswarm.master.api.cluster import Cluster, Live
     from pktswarm.master.api.lab import Lab
     from pktswarm.master.api.result import Counts, Flow, Latency, Result, StreamResult
     from pktswarm.master.api.scenario import Scenario
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 __all__ = [
     "BadInput",
     "Busy",
+    "Calibration",
     "Cluster",
     "Counts",
     "Error",
     "Flow",
+    "Health",
     "Lab",
     "Latency",
     "Live",
@@ -32,12 +35,15 @@ __all__ = [
     "Rfc2544",
     "Scenario",
     "Search",
+    "Sessions",
     "StreamResult",
+    "Table",
     "Y1564",
     "__version__",
 ]
 _MODULES = {
-    "cluster": ("Cluster", "Live", "Rfc2544", "Search", "Y1564"),
+    "benchmarks": ("Calibration", "Health", "Rfc2544", "Search", "Sessions", "Table", "Y1564"),
+    "cluster": ("Cluster", "Live"),
     "lab": ("Lab",),
     "result": ("Counts", "Flow", "Latency", "Result", "StreamResult"),
     "scenario": ("Scenario",),

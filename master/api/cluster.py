@@ -8,67 +8,22 @@ import queue
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
 from pktswarm.master import shipped
+from pktswarm.master.api.benchmarks import Y1564, Calibration, Health, Rfc2544, Search, Sessions, Table
 from pktswarm.master.api.orders import ClusterUp, Command, Done, EnterLab, RunScenario, SetRate
 from pktswarm.master.api.process import Process
 from pktswarm.master.api.result import Result
 from pktswarm.master.api.scenario import Scenario
 from pktswarm.master.live.document import LiveDocument
-from pktswarm.master.rfc2544.document import BenchmarkDocument
-from pktswarm.master.search.document import SearchDocument
-from pktswarm.master.y1564.document import ActivationDocument
 from pktswarm.traffic.errors import PktswarmError
 
 Given = str | Path | Scenario
 """The path of a scenario file, or a scenario made in Python."""
 JOIN_S = 0.1
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """The result of a search, rfc2544 or y1564. `document`: the JSON file of the folder (docs/python.md)."""
-
-    folder: Path
-    document: Mapping[str, Any]
-
-    @property
-    def status(self) -> int:
-        """Exit status of the command line: 0 as expected, 1 not as expected, 3 incomplete."""
-        return int(self.document["status"])
-
-    @property
-    def complete(self) -> bool:
-        return self.status <= 1
-
-    @property
-    def problem(self) -> str:
-        """Why it is incomplete; else empty."""
-        return str(self.document["problem"])
-
-
-@dataclass(frozen=True)
-class Search(Benchmark):
-    document: SearchDocument
-
-    @property
-    def rates_pps(self) -> dict[float, float | None]:
-        """Allowed loss, a share of 1 → the highest rate that meets it, packets/s; None: none was found."""
-        return {goal["loss_ratio"]: goal["rate_pps"] for goal in self.document["goals"]}
-
-
-@dataclass(frozen=True)
-class Rfc2544(Benchmark):
-    document: BenchmarkDocument
-
-
-@dataclass(frozen=True)
-class Y1564(Benchmark):
-    document: ActivationDocument
 
 
 class Live:
@@ -324,19 +279,84 @@ class Cluster:
         options = {"tests": tests, "step": step, "performance": performance}
         return Y1564(*self._benchmark("y1564", services, options, labels))
 
+    def calibrate(
+        self,
+        *,
+        sizes: str | None = None,
+        engines: str | None = None,
+        nodes: Sequence[str] = (),
+        quick: bool = False,
+        full: bool = False,
+        duration: str | float | None = None,
+        again: bool = False,
+        capture: bool = False,
+        labels: Mapping[str, str] | None = None,
+    ) -> Calibration:
+        """Measures what each node can send, and receive without loss, with no device under test between them; the
+        options are those of `pktswarm calibrate`. Runs with this inventory are planned by the figures from then on."""
+        options = {"sizes": sizes, "engines": engines, "node": nodes, "quick": quick, "full": full}
+        options |= {
+            "seconds": duration,
+            "again": again,
+            "capture": capture,
+            "results": self.results,
+        } | self._patiently()
+        return Calibration(*self._document("calibrate", [], options, labels))
+
+    def table(
+        self,
+        what: str | Path,
+        *,
+        duration: str | float | None = None,
+        full: bool = False,
+        background: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Measures a table or figure of a reference again; the options are those of `pktswarm table`. The folder is
+        NAME below that of the results, and the points that it holds are reused."""
+        out = self.results / Path(what).stem
+        options = {"seconds": duration, "full": full, "background": background, "out": out}
+        _, document = self._document("table", [str(what)], options | self._sending(), labels)
+        return Table(out, document)
+
+    def sessions(
+        self, config: str | Path, *, hold: str | float = 0, labels: Mapping[str, str] | None = None
+    ) -> Sessions:
+        """Establishes the sessions of a UPF over N4, holds them for `hold` and deletes them, without user traffic; as
+        `pktswarm sessions`."""
+        options = {"hold": hold, "results": self.results}
+        return Sessions(*self._document("sessions", [str(self._path(config))], options, labels))
+
+    def doctor(self, *, mend: bool = False) -> Health:
+        """Checks every host of the inventory: reachability, versions, engines, and remains of earlier runs. `mend`:
+        first restores settings that runs left changed because their guard was killed."""
+        options = {"mend": mend, "patience": self._patience}
+        _, document = self._document("doctor", [], options, None)
+        return Health(document["status"], document)
+
+    def _patiently(self) -> dict[str, Any]:
+        return {"patience": self._patience, "wait": self._waits}
+
+    def _sending(self) -> dict[str, Any]:
+        allowed = {"allow-any-address": self._any_address, "allow-control-interface": self._control_interface}
+        return self._patiently() | allowed
+
     def _benchmark(
         self, command: str, file: Given, options: Mapping[str, Any], labels: Mapping[str, str] | None
     ) -> tuple[Path, Any]:
-        words = [command, str(self._path(file)), *self._hosts(), "--results", str(self.results), "--json"]
-        words += ["--patience", str(self._patience), *(["--wait"] if self._waits else [])]
-        words += [] if not self._any_address else ["--allow-any-address"]
-        words += [] if not self._control_interface else ["--allow-control-interface"]
-        words += [word for label in _labels(labels) for word in ("--label", label)]
-        done = self._command(*words, *_options(options))
+        options = {**options, "results": self.results, **self._sending()}
+        return self._document(command, [str(self._path(file))], options, labels)
+
+    def _document(
+        self, command: str, words: Sequence[str], options: Mapping[str, Any], labels: Mapping[str, str] | None
+    ) -> tuple[Path, Any]:
+        """The folder of the results, if there is one, and what the command printed as JSON."""
+        words = [command, *words, *self._hosts(), "--json", *_options({**options, "label": _labels(labels)})]
+        done = self._command(*words)
         if not done.output:
             raise PktswarmError(f"{command}: no result")
         document = json.loads(done.output)
-        return Path(document.pop("results")), document
+        return Path(document.pop("results", "")), document
 
 
 def _labels(labels: Mapping[str, str] | None) -> list[str]:

@@ -110,6 +110,12 @@ def kept_ranks(waits: bool, several: bool = True) -> KeptRanks:
     return KeptRanks(several, waits, _progress)
 
 
+def kept_hosts(hosts: Path) -> set[str]:
+    """The names of the hosts whose ranks the cluster of this inventory keeps up; empty: it is not up."""
+    shown = _shown(hosts)
+    return set() if shown is None else {place.host for place in shown.ranks}
+
+
 def _spawned(hosts: Path, idle_s: float, patience: float) -> Daemon:
     from pktswarm.master.run.cluster_lease import Daemon
 

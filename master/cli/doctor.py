@@ -25,6 +25,7 @@ def doctor(
 
     Exit status: 0 no fault; 1 a fault prevents correct runs; 2 bad input; 3 a host is unreachable.
     """
+    from pktswarm.master.cli import cluster
     from pktswarm.master.cluster import inventory
     from pktswarm.master.doctor import judge
     from pktswarm.master.doctor.ask import Round
@@ -41,7 +42,7 @@ def doctor(
             progress.update(f"waiting for {', '.join(sorted(left)) or 'no host'}")
 
         answers = Round(read, patience, mend).answers(lambda answer: received(answer.host.name))
-    findings = judge.findings(answers)
+    findings = judge.findings(answers, cluster.kept_hosts(hosts))
     status = judge.status(findings)
     if as_json:
         print(json.dumps(document(answers, findings, status)))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,12 +37,13 @@ class Finding:
     mend: str
 
 
-def findings(answers: list[Answer]) -> list[Finding]:
-    """Returns the findings of all hosts, in their order."""
+def findings(answers: list[Answer], kept: Collection[str] = ()) -> list[Finding]:
+    """Returns the findings of all hosts, in their order. `kept`: names of those whose ranks the cluster of this
+    inventory keeps up."""
     versions = answers[0].document.get("versions", {}) if answers[0].document else {}
     found = []
     for answer in answers:
-        found += [Finding(answer.host.name, *parts) for parts in _host(answer, versions)]
+        found += [Finding(answer.host.name, *parts) for parts in _host(answer, versions, kept)]
     return found + _unlike(answers)
 
 
@@ -56,7 +57,7 @@ def status(found: Iterable[Finding]) -> int:
 Findings = Iterator[tuple[Level, str, str]]
 
 
-def _host(answer: Answer, versions: dict[str, str]) -> Findings:
+def _host(answer: Answer, versions: dict[str, str], kept: Collection[str]) -> Findings:
     document = answer.document
     if document is None:
         yield "unreachable", answer.trouble, _how_to_reach(answer)
@@ -65,7 +66,7 @@ def _host(answer: Answer, versions: dict[str, str]) -> Findings:
     yield from _health(document["health"])
     yield from _clock(answer)
     if "interface" in document:
-        yield from _guard(document)
+        yield from _guard(document, answer.host.name in kept)
         yield from _interface(document["interface"], answer)
         yield from _engines(document, answer.host.roles)
 
@@ -135,7 +136,7 @@ def _clock(answer: Answer) -> Findings:
         yield "note", what, "apt install chrony; where it runs: chronyc sources"
 
 
-def _guard(document: HostReport) -> Findings:
+def _guard(document: HostReport, kept: bool) -> Findings:
     if document["guard_trouble"]:
         yield (
             "wrong",
@@ -143,12 +144,15 @@ def _guard(document: HostReport) -> Findings:
             "log in as root, or add the sudo rule of docs/guide.md",
         )
     if document["leftovers"] is not None:
-        yield from _leftovers(document["leftovers"], document)
+        yield from _leftovers(document["leftovers"], document, kept)
 
 
-def _leftovers(left: Leftovers, document: HostReport) -> Findings:
+def _leftovers(left: Leftovers, document: HostReport, kept: bool) -> Findings:
     if left["holder"]:
         holder = f"{left['holder']['by']} since {left['holder']['since']}"
+        if kept:
+            yield "note", f"held by {holder}: engines not tested", "none needed: runs of this inventory use the cluster"
+            return
         yield "wrong", f"in use by {holder}: engines not tested", "wait for the end of that run"
         return
     for process in left["processes"]:

@@ -85,6 +85,23 @@ def test_bad_input_names_its_key_and_sends_nothing(cluster: pktswarm.Cluster) ->
     assert (len(list(cluster.results.iterdir())) if cluster.results.exists() else 0) == made
 
 
+def test_doctor_calibrate_and_table_are_those_of_the_command_line(cluster: pktswarm.Cluster) -> None:
+    health = cluster.doctor()
+    assert health.is_whole and {one.level for one in health.findings} == {"note"}, health.findings
+    assert any("held by" in one.what for one in health.findings), "by the cluster of this inventory"
+    with pytest.raises(pktswarm.BadInput, match="mutually exclusive"):
+        cluster.calibrate(quick=True, full=True)
+    figures = cluster.calibrate(sizes="512", engines="xdp", nodes=["tx1"], quick=True, duration="100ms")
+    capacity = Path(figures.document["capacity"])
+    capacity.unlink()  # other tests plan without it
+    assert figures.folder.parent == cluster.results and capacity.parent == cluster.inventory.parent
+    assert [one["node"] for one in figures.document["figures"]] == ["tx1"]
+    with pytest.raises(pktswarm.BadInput, match="there is no such file"):
+        cluster.table("none.yaml")
+    with pytest.raises(pktswarm.BadInput, match="upf"):
+        cluster.sessions(ROOT / "configs/first.yaml")
+
+
 def test_a_cluster_that_was_closed_can_be_used_again(cluster: pktswarm.Cluster) -> None:
     again = pktswarm.Cluster(cluster.inventory, cluster.results)
     for _ in range(2):
