@@ -113,7 +113,7 @@ struct {
 	__type(value, __u64);
 } misdelivered SEC(".maps");
 
-/* For a filter in front of the program below, which jumps to it. */
+/* For a filter in front of count(), which jumps to it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -136,7 +136,7 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } echo SEC(".maps");
 
-/* The program that continues with a fragment: count_fragment() below. */
+/* The program that continues with a fragment: count_fragment() of count_whole.h. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);

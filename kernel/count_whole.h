@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Counts packets that arrive in fragments (count_fragments.h), once they are whole. */
+/* Counts packets in fragments (count_fragments.h) once they are whole. Included by count.bpf.c behind what it calls. */
 #pragma once
 
 /* Whether the stored first fragment belongs to another packet with a reused identification. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Writes a frame to the page that the kernel sends, and changes it there. */
+/* Writes a frame to the page that the kernel sends, and changes it there. Needs the way out: send_by_xdp.h or _tc.h. */
 #pragma once
 
 #include "send_maps.h"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,8 +27,8 @@ SETTLE_S = 0.1
 """What is on its way when the sender has ended arrives within this."""
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": FAR_MAC}}
 UDP_HEADERS = [ETHERNET, {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}}, {"udp": {"src": 1000, "dst": 2000}}]
-BELIEVED_AHEAD = 4096
-"""Of kernel/count_numbers.h."""
+NUMBERS = Path(__file__).parents[2] / "kernel/count_numbers.h"
+BELIEVED_AHEAD = int(re.findall(r"define BELIEVED_AHEAD (\d+)", NUMBERS.read_text())[0])
 USERS = 1000
 """Of a tunnel: the address moves with the TEID, so that each user has his own of both."""
 TUNNEL_HEADERS: list[dict[str, Any]] = [
@@ -150,9 +151,9 @@ class Result:
         """A figure counts only if every frame that left was measured as it was sent."""
         tally = self.received["tally"]
         if self.lost or tally["duplicated"] or tally["altered"] or self.unmeasured:
-            told = {name: tally[name] for name in ("distinct", "duplicated", "altered", "altered_by", "highest")}
+            counted = {name: tally[name] for name in ("distinct", "duplicated", "altered", "altered_by", "highest")}
             raise BenchError(
-                f"sent {self.sent['sent_packets']}, but received {told}, {self.unmeasured} of them without a latency"
+                f"sent {self.sent['sent_packets']}, but received {counted}, {self.unmeasured} of them without a latency"
             )
 
 

@@ -76,11 +76,14 @@ class Table(Benchmark):
 
 @dataclass(frozen=True)
 class Health:
-    """The findings of `doctor`. `document`: its JSON. `status`: 0 no fault, 1 a fault prevents correct runs, 3 a host
-    is unreachable."""
+    """The findings of `doctor`. `document`: what `pktswarm doctor --json` prints."""
 
-    status: int
     document: Mapping[str, Any]
+
+    @property
+    def status(self) -> int:
+        """Exit status of the command line: 0 no fault, 1 a fault prevents correct runs, 3 a host is unreachable."""
+        return int(self.document["status"])
 
     @property
     def is_whole(self) -> bool:

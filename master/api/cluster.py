@@ -294,14 +294,9 @@ class Cluster:
     ) -> Calibration:
         """Measures what each node can send, and receive without loss, with no device under test between them; the
         options are those of `pktswarm calibrate`. Runs with this inventory are planned by the figures from then on."""
-        options = {"sizes": sizes, "engines": engines, "node": nodes, "quick": quick, "full": full}
-        options |= {
-            "seconds": duration,
-            "again": again,
-            "capture": capture,
-            "results": self.results,
-        } | self._patiently()
-        return Calibration(*self._document("calibrate", [], options, labels))
+        own = {"sizes": sizes, "engines": engines, "node": nodes, "quick": quick, "full": full}
+        options = {**own, "seconds": duration, "again": again, "capture": capture, **self._patiently()}
+        return Calibration(*self._kept("calibrate", [], options, labels))
 
     def table(
         self,
@@ -316,23 +311,19 @@ class Cluster:
         NAME below that of the results, and the points that it holds are reused."""
         out = self.results / Path(what).stem
         options = {"seconds": duration, "full": full, "background": background, "out": out}
-        _, document = self._document("table", [str(what)], options | self._sending(), labels)
-        return Table(out, document)
+        return Table(out, self._document("table", [str(what)], {**options, **self._sending()}, labels))
 
     def sessions(
         self, config: str | Path, *, hold: str | float = 0, labels: Mapping[str, str] | None = None
     ) -> Sessions:
         """Establishes the sessions of a UPF over N4, holds them for `hold` and deletes them, without user traffic; as
         `pktswarm sessions`."""
-        options = {"hold": hold, "results": self.results}
-        return Sessions(*self._document("sessions", [str(self._path(config))], options, labels))
+        return Sessions(*self._kept("sessions", [str(self._path(config))], {"hold": hold}, labels))
 
     def doctor(self, *, mend: bool = False) -> Health:
         """Checks every host of the inventory: reachability, versions, engines, and remains of earlier runs. `mend`:
         first restores settings that runs left changed because their guard was killed."""
-        options = {"mend": mend, "patience": self._patience}
-        _, document = self._document("doctor", [], options, None)
-        return Health(document["status"], document)
+        return Health(self._document("doctor", [], {"mend": mend, "patience": self._patience}, None))
 
     def _patiently(self) -> dict[str, Any]:
         return {"patience": self._patience, "wait": self._waits}
@@ -344,19 +335,24 @@ class Cluster:
     def _benchmark(
         self, command: str, file: Given, options: Mapping[str, Any], labels: Mapping[str, str] | None
     ) -> tuple[Path, Any]:
-        options = {**options, "results": self.results, **self._sending()}
-        return self._document(command, [str(self._path(file))], options, labels)
+        return self._kept(command, [str(self._path(file))], {**options, **self._sending()}, labels)
+
+    def _kept(
+        self, command: str, words: Sequence[str], options: Mapping[str, Any], labels: Mapping[str, str] | None
+    ) -> tuple[Path, Any]:
+        """The folder that the command made below that of the results, and the rest of the document."""
+        document = self._document(command, words, {**options, "results": self.results}, labels)
+        return Path(document.pop("results")), document
 
     def _document(
         self, command: str, words: Sequence[str], options: Mapping[str, Any], labels: Mapping[str, str] | None
-    ) -> tuple[Path, Any]:
-        """The folder of the results, if there is one, and what the command printed as JSON."""
+    ) -> Any:
+        """What the command printed as JSON."""
         words = [command, *words, *self._hosts(), "--json", *_options({**options, "label": _labels(labels)})]
         done = self._command(*words)
         if not done.output:
             raise PktswarmError(f"{command}: no result")
-        document = json.loads(done.output)
-        return Path(document.pop("results", "")), document
+        return json.loads(done.output)
 
 
 def _labels(labels: Mapping[str, str] | None) -> list[str]:

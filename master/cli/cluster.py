@@ -110,10 +110,10 @@ def kept_ranks(waits: bool, several: bool = True) -> KeptRanks:
     return KeptRanks(several, waits, _progress)
 
 
-def kept_hosts(hosts: Path) -> set[str]:
-    """The names of the hosts whose ranks the cluster of this inventory keeps up; empty: it is not up."""
+def held_by(hosts: Path) -> str:
+    """The run by which the cluster of this inventory holds its nodes; empty: it holds none."""
     shown = _shown(hosts)
-    return set() if shown is None else {place.host for place in shown.ranks}
+    return "" if shown is None else shown.run
 
 
 def _spawned(hosts: Path, idle_s: float, patience: float) -> Daemon:

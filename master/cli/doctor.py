@@ -42,7 +42,7 @@ def doctor(
             progress.update(f"waiting for {', '.join(sorted(left)) or 'no host'}")
 
         answers = Round(read, patience, mend).answers(lambda answer: received(answer.host.name))
-    findings = judge.findings(answers, cluster.kept_hosts(hosts))
+    findings = judge.findings(answers, cluster.held_by(hosts))
     status = judge.status(findings)
     if as_json:
         print(json.dumps(document(answers, findings, status)))

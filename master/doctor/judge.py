@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,13 +37,13 @@ class Finding:
     mend: str
 
 
-def findings(answers: list[Answer], kept: Collection[str] = ()) -> list[Finding]:
-    """Returns the findings of all hosts, in their order. `kept`: names of those whose ranks the cluster of this
-    inventory keeps up."""
+def findings(answers: list[Answer], own_run: str = "") -> list[Finding]:
+    """Returns the findings of all hosts, in their order. `own_run`: the run by which the cluster of this inventory
+    holds its nodes, if it is up."""
     versions = answers[0].document.get("versions", {}) if answers[0].document else {}
     found = []
     for answer in answers:
-        found += [Finding(answer.host.name, *parts) for parts in _host(answer, versions, kept)]
+        found += [Finding(answer.host.name, *parts) for parts in _host(answer, versions, own_run)]
     return found + _unlike(answers)
 
 
@@ -57,7 +57,7 @@ def status(found: Iterable[Finding]) -> int:
 Findings = Iterator[tuple[Level, str, str]]
 
 
-def _host(answer: Answer, versions: dict[str, str], kept: Collection[str]) -> Findings:
+def _host(answer: Answer, versions: dict[str, str], own_run: str) -> Findings:
     document = answer.document
     if document is None:
         yield "unreachable", answer.trouble, _how_to_reach(answer)
@@ -66,7 +66,7 @@ def _host(answer: Answer, versions: dict[str, str], kept: Collection[str]) -> Fi
     yield from _health(document["health"])
     yield from _clock(answer)
     if "interface" in document:
-        yield from _guard(document, answer.host.name in kept)
+        yield from _guard(document, own_run)
         yield from _interface(document["interface"], answer)
         yield from _engines(document, answer.host.roles)
 
@@ -136,7 +136,7 @@ def _clock(answer: Answer) -> Findings:
         yield "note", what, "apt install chrony; where it runs: chronyc sources"
 
 
-def _guard(document: HostReport, kept: bool) -> Findings:
+def _guard(document: HostReport, own_run: str) -> Findings:
     if document["guard_trouble"]:
         yield (
             "wrong",
@@ -144,13 +144,13 @@ def _guard(document: HostReport, kept: bool) -> Findings:
             "log in as root, or add the sudo rule of docs/guide.md",
         )
     if document["leftovers"] is not None:
-        yield from _leftovers(document["leftovers"], document, kept)
+        yield from _leftovers(document["leftovers"], document, own_run)
 
 
-def _leftovers(left: Leftovers, document: HostReport, kept: bool) -> Findings:
+def _leftovers(left: Leftovers, document: HostReport, own_run: str) -> Findings:
     if left["holder"]:
         holder = f"{left['holder']['by']} since {left['holder']['since']}"
-        if kept:
+        if left["holder"]["run"] == own_run:
             yield "note", f"held by {holder}: engines not tested", "none needed: runs of this inventory use the cluster"
             return
         yield "wrong", f"in use by {holder}: engines not tested", "wait for the end of that run"

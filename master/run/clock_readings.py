@@ -63,7 +63,7 @@ class ClockReadings:
 
         A busy rank is read again behind all others, as long as there is time for it: a large cluster is read once, its
         busy nodes as often as a small one's. A rank that did not answer at all is read once more in any case. Those on
-        the master's own clock are read once: in a lab, which is always busy, readings took half of a processor.
+        the master's own clock are read once: in a busy lab the readings took two thirds of rank 0's processor time.
         """
         members = self._members
         ours = members.on_our_clock

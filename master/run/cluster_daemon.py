@@ -289,6 +289,7 @@ class Daemon:
         return events.Shown(
             str(self.path),
             "in use" if self.holder else "up" if self.standing else "without ranks",
+            "" if self.standing is None else self.standing.launch.run,
             os.getpid(),
             self.since,
             self._places(),

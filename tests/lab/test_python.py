@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -85,7 +86,7 @@ def test_bad_input_names_its_key_and_sends_nothing(cluster: pktswarm.Cluster) ->
     assert (len(list(cluster.results.iterdir())) if cluster.results.exists() else 0) == made
 
 
-def test_doctor_calibrate_and_table_are_those_of_the_command_line(cluster: pktswarm.Cluster) -> None:
+def test_doctor_and_calibrate_are_those_of_the_command_line(cluster: pktswarm.Cluster) -> None:
     health = cluster.doctor()
     assert health.is_whole and {one.level for one in health.findings} == {"note"}, health.findings
     assert any("held by" in one.what for one in health.findings), "by the cluster of this inventory"
@@ -96,10 +97,35 @@ def test_doctor_calibrate_and_table_are_those_of_the_command_line(cluster: pktsw
     capacity.unlink()  # other tests plan without it
     assert figures.folder.parent == cluster.results and capacity.parent == cluster.inventory.parent
     assert [one["node"] for one in figures.document["figures"]] == ["tx1"]
+
+
+def test_a_table_is_that_of_the_command_line(cluster: pktswarm.Cluster, tmp_path: Path) -> None:
+    family = tmp_path / "small.yaml"
+    stream = {"name": "s", "size_bytes": 128, "rate_pps": "$rate", "duration_s": "$seconds"}
+    axes = [{"name": name, "values": [1]} for name in ("part", "whole")] + [{"name": "rate", "values": [100, 200]}]
+    made = {"streams": [stream], "receive": {"mode": "count"}}
+    keys = {"table": "small", "title": "two rates", "axes": axes, "measures": ["loss_ratio"], "scenario": made}
+    family.write_text(json.dumps(keys))
+    table = cluster.table(family, duration="500ms")
+    assert (table.status, table.problem, table.folder) == (0, "", cluster.results / "small")
+    assert [point["measured"]["loss_ratio"] for point in table.document["points"]] == [0, 0]
+    assert json.loads((table.folder / "small.json").read_text()) == table.document
     with pytest.raises(pktswarm.BadInput, match="there is no such file"):
         cluster.table("none.yaml")
-    with pytest.raises(pktswarm.BadInput, match="upf"):
-        cluster.sessions(ROOT / "configs/first.yaml")
+
+
+def test_sessions_are_those_of_the_command_line(tmp_path: Path) -> None:
+    config = tmp_path / "ten.yaml"
+    config.write_text('upf: {groups: [{name: users, sessions: 10, ue_addresses: "10.45.0.1/16"}]}')
+    with pktswarm.Lab(1, 1, dut="upf") as lab:
+        cluster = pktswarm.Cluster(lab.inventory, tmp_path)
+        held = cluster.sessions(config, hold="100ms")
+        assert (held.status, held.problem, held.document["hold_s"]) == (0, "", 0.1)
+        counts = held.document["operations"]
+        assert counts["establishment"]["accepted"] == counts["deletion"]["accepted"] == 10
+        with pytest.raises(pktswarm.BadInput, match="upf"):
+            cluster.sessions(ROOT / "configs/first.yaml")
+        cluster.close()
 
 
 def test_a_cluster_that_was_closed_can_be_used_again(cluster: pktswarm.Cluster) -> None:

@@ -86,16 +86,23 @@ def test_a_rate_that_only_the_queue_holds_is_not_reported(cluster: Cluster) -> N
     assert (confirming[-1]["lost_packets"], confirming[-1]["latency_rise_ns_per_s"]) == (0, 0)
 
 
+def sent_in_time(found: dict[str, Any]) -> bool:
+    """A sender that was held up before its last frames sent for longer, and a policer passes more meanwhile."""
+    rate_pps = found["goals"][0]["rate_pps"]
+    return all(one["sending_s"] <= SECONDS for one in found["trials"] if one["intended_pps"] == rate_pps)
+
+
 def test_a_policers_rate_is_found_through_its_noise(cluster: Cluster) -> None:
-    """What drops by chance before the policer is no more than the goal lets through. A sender held up before its last
-    frames sends for longer, and the policer passes more."""
-    rate_pps, depth, loss, precision, held_up_s = 4000, 800, 0.005, 0.02, 0.003
+    """What drops by chance before the policer is no more than the goal lets through."""
+    rate_pps, depth, loss, precision = 4000, 800, 0.005, 0.02
     with Police(cluster.switch_pid, "to-dut-b", rate_pps, depth, noise=loss / 5):
-        found = cluster.search(0, "--loss", f"{loss:%}", "--precision", f"{precision:%}", "--confirm", 0)
+        for _ in range(3):
+            found = cluster.search(0, "--loss", f"{loss:%}", "--precision", f"{precision:%}", "--confirm", 0)
+            if sent_in_time(found):
+                break
     limit_pps, a_packet = (rate_pps + depth / SECONDS) / (1 - loss), 2 / SECONDS
-    most_pps = limit_pps + rate_pps * held_up_s / SECONDS + a_packet
     goal = found["goals"][0]
-    assert limit_pps * (1 - precision) - a_packet <= goal["rate_pps"] <= most_pps, goal
+    assert limit_pps * (1 - precision) - a_packet <= goal["rate_pps"] <= limit_pps + a_packet, goal
 
 
 def test_an_interrupted_search_goes_on_from_its_last_trial(cluster: Cluster) -> None:

@@ -55,11 +55,13 @@ class Refused(Event):
 
 @message
 class Shown(Event):
-    """`holder` is empty while nobody uses it; `trouble`: why its ranks ended."""
+    """`holder` is empty while nobody uses it; `trouble`: why its ranks ended; `run`: the name by which its ranks hold
+    their nodes (Holder.run), empty without ranks."""
 
     NAME = "shown"
     hosts_file: str
     state: Literal["up", "in use", "without ranks"]
+    run: str
     pid: int
     since: str
     ranks: list[Place]
