@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 from subprocess import PIPE
+from typing import NamedTuple
 
 HERE = Path(__file__).parent
 POLICE = """
-import struct, sys
+import json, struct, sys
 from pathlib import Path
 from socket import if_nametoindex
 from pktswarm.nodes import libbpf
@@ -19,8 +21,19 @@ with libbpf.BpfObject(file) as program:
     program.load()
     program.attach_xdp("police", if_nametoindex(interface), "generic")
     print("ready", flush=True)
-    sys.stdin.readline()
+    for _ in sys.stdin:
+        bursts = program.map("bursts").lookup(bytes(4))
+        print(json.dumps([one for one in struct.iter_unpack("=4Q", bursts) if one[0]]), flush=True)
 """
+
+
+class Burst(NamedTuple):
+    """Frames between two pauses of 0.2 s, by the clock that fills the bucket."""
+
+    first_ns: int
+    last_ns: int
+    came: int
+    passed: int
 
 
 class Police:
@@ -41,6 +54,12 @@ class Police:
         if self.process.stdout.readline() != "ready\n":
             raise AssertionError("".join(self.process.communicate(timeout=20)))
         return self
+
+    def bursts(self) -> list[Burst]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return [Burst(*one) for one in json.loads(self.process.stdout.readline())]
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
