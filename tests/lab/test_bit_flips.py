@@ -23,6 +23,7 @@ from xdp_counter import Counter, flip_each, flipped
 from xdp_frames import CHECKED, ETHERNET, PLAIN, ROOT, SHAPES, UDP, a_leg, stamped
 
 pytestmark = [
+    pytest.mark.single_frames,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
 ]

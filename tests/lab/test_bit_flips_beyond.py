@@ -28,6 +28,7 @@ from xdp_counter import Counter, flip_each, flipped
 from xdp_frames import CHECKED, A, B, a_leg, stamped
 
 pytestmark = [
+    pytest.mark.single_frames,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
     pytest.mark.skipif(bool(availability.xdp_sender()), reason=availability.xdp_sender() or "-"),
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),

@@ -21,6 +21,7 @@ from xdp_counter import Counter
 from xdp_frames import CHECKED, ETHERNET, SHAPES, a_leg, stamped
 
 pytestmark = [
+    pytest.mark.single_frames,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
 ]

@@ -20,6 +20,7 @@ from pktswarm.traffic.protocol.task import ReceiveTask
 from xdp_frames import SHAPES, B, a_leg, stamped
 
 pytestmark = [
+    pytest.mark.single_frames,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
     pytest.mark.skipif(bool(pcap.missing()), reason=pcap.missing()),

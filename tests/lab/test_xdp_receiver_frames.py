@@ -40,6 +40,7 @@ from xdp_frames import (
 )
 
 pytestmark = [
+    pytest.mark.single_frames,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
 ]
