@@ -11,19 +11,20 @@ import os
 import socket
 import stat
 import struct
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from pktswarm.nodes import qdisc, tune
 from pktswarm.nodes.interface import Interface
 from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.plain import plain
 
 RECORD, QDISC = "changed.json", "qdisc"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SO_NETNS_COOKIE = 71  # asm-generic/socket.h, Linux 5.14
 
 
-@dataclass(frozen=True)
+@plain
 class Place:
     """Where a record holds: settings of an interface end with its network namespace, and all of them at a boot.
 
@@ -40,7 +41,7 @@ class Place:
         return Place(_BOOT_ID.read_text().strip(), Path("/proc/self/ns/net").stat().st_ino, _cookie())
 
 
-@dataclass(frozen=True)
+@plain
 class Change:
     """`name`: QDISC or an offload of `interface`, which has `index`; where that is "", a file. `made`: "" is an
     engine's own."""

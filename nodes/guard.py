@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import pwd
-import secrets
 import signal
 import socket
 import subprocess
@@ -96,7 +95,7 @@ def _become_guard(ours: socket.socket, theirs: socket.socket, gid: int) -> None:
 
 def _spawn_by_sudo() -> Lines[GuardEvent]:
     """The guard calls back: what sudo does to standard input depends on its settings (use_pty)."""
-    name = "pktswarm-" + secrets.token_hex(16)
+    name = "pktswarm-" + os.urandom(16).hex()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{name}")
         listener.listen(1)

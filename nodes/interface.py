@@ -6,10 +6,10 @@ import array
 import fcntl
 import socket
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 
 from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.plain import plain
 
 SYS_NET = Path("/sys/class/net")
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCGIFADDR, _SIOCETHTOOL = 0x8913, 0x8914, 0x8915, 0x8946
@@ -26,7 +26,7 @@ MERGING_OFFLOADS = ("gro", "lro")
 """They make one large frame of several on arrival, which would be counted as one."""
 
 
-@dataclass(frozen=True)
+@plain
 class Counters:
     """The kernel's own counts since the interface was made. Bytes are without FCS."""
 

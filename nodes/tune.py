@@ -12,11 +12,11 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from pktswarm.nodes.interface import SYS_NET, Interface
 from pktswarm.traffic.errors import BadInput, EngineError
+from pktswarm.traffic.plain import plain
 
 CONFIG, BEFORE = "tune.json", "tune-before.json"
 PROVISIONED = Path("/etc/pktswarm")
@@ -31,7 +31,7 @@ OFFLOADS = {
 CPUS = Path("/sys/devices/system/cpu")
 
 
-@dataclass(frozen=True)
+@plain
 class Setting:
     name: str
     wanted: Callable[[], str]

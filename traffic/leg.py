@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, ClassVar, Literal
 
 from pktswarm.traffic.frames.description import FrameDescription, Headers
+from pktswarm.traffic.plain import plain
 from pktswarm.traffic.typed_json import decode_fields, fields_to_json
 
 FIELD_ENGINES = ("xdp", "tc")
@@ -23,7 +24,7 @@ def field_engine(engine: str) -> str:
 TraceMode = Literal["original", "multiplier", "pps", "bps", "top"]
 
 
-@dataclass(frozen=True)
+@plain
 class MatchData:
     """A traffic.counting.match.Match in JSON types."""
 
@@ -39,7 +40,7 @@ class MatchData:
     stream: int | None = None
 
 
-@dataclass(frozen=True)
+@plain
 class RandomStart:
     """The offset at random of one instance of a trace: see traffic.replay.timing.random_times."""
 
@@ -48,7 +49,7 @@ class RandomStart:
     seed: int
 
 
-@dataclass(frozen=True)
+@plain
 class Timing:
     """The pace of a trace, and the due time of the first frame of any flow."""
 
@@ -66,7 +67,7 @@ class Timing:
     answerer_mac: str = ""
 
 
-@dataclass(frozen=True)
+@plain
 class Shift:
     """Numbers added to the user's address and port, the server's address and the TEID. Of an IPv6 address the last 32
     bits are added to; each field wraps at its width."""
@@ -80,7 +81,7 @@ class Shift:
         return self != Shift()
 
 
-@dataclass(frozen=True)
+@plain
 class AddressPool:
     """Addresses that follow one another."""
 
@@ -91,7 +92,7 @@ class AddressPool:
     """A /96 prefix: the IPv6 addresses are it and the IPv4 ones."""
 
 
-@dataclass(frozen=True)
+@plain
 class ReceivedField:
     """The field that identifies users at the receiver, where a device adds or takes away headers. None: as sent."""
 
@@ -101,7 +102,7 @@ class ReceivedField:
     step: int | None = None
 
 
-@dataclass(frozen=True)
+@plain
 class SessionUsers:
     """Properties of the users of a session group at one gNB."""
 
@@ -115,7 +116,7 @@ class SessionUsers:
     """Bytes around a user's IP packet in a frame without FCS, as sent and as received."""
 
 
-@dataclass(frozen=True)
+@plain
 class FlowUsers:
     """The users of a flow. User n has the value `first` + n * `step` of the field."""
 
@@ -161,7 +162,7 @@ class FlowUsers:
         return decode_fields(cls, data, where, key)
 
 
-@dataclass(frozen=True)
+@plain
 class Arrival:
     """Frames of a stream as its receiver sees them."""
 
@@ -171,7 +172,7 @@ class Arrival:
     """Length as received less length as sent."""
 
 
-@dataclass(frozen=True)
+@plain
 class Oversize:
     """Fragments of packets that are longer than the MTU; see traffic.schedule.fragments."""
 
@@ -185,7 +186,7 @@ class Oversize:
     """`by`, where the sender makes the fragments; None: the UPF does."""
 
 
-@dataclass(frozen=True)
+@plain
 class ConnectionShape:
     """The connections of a flow (kind "connections"), and the blocks that each carries."""
 
@@ -218,7 +219,7 @@ class ConnectionShape:
     drain_s: float = 0.0
 
 
-@dataclass(frozen=True)
+@plain
 class Gateway:
     """The router that the frames of a flow are sent to."""
 
@@ -232,7 +233,7 @@ class Gateway:
     """The destination MAC address of the frames behind the router."""
 
 
-@dataclass(frozen=True)
+@plain
 class Leg:
     """One stream's share from one transmitter to one receiver.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pktswarm.traffic.protocol.codec import Decoder, Event, Order, message
+from pktswarm.traffic.plain import plain
+from pktswarm.traffic.protocol.codec import Decoder, Event, Order
 
 
-@message
+@plain
 class EnterLab(Order):
     """Be on the master of a lab, if the inventory is that of one."""
 
@@ -15,7 +16,7 @@ class EnterLab(Order):
     hosts: str
 
 
-@message
+@plain
 class ClusterUp(Order):
     """Start the processes of all nodes, unless they are up; they end with the worker."""
 
@@ -24,7 +25,7 @@ class ClusterUp(Order):
     patience: float
 
 
-@message
+@plain
 class RunScenario(Order):
     """`folder`: relative paths are below it. `shows`: report live documents."""
 
@@ -42,7 +43,7 @@ class RunScenario(Order):
     control_interface: bool
 
 
-@message
+@plain
 class SetRate(Order):
     """Set the rate of a stream of the run that goes on; answered by RateAnswer."""
 
@@ -51,7 +52,7 @@ class SetRate(Order):
     rate_pps: float
 
 
-@message
+@plain
 class Command(Order):
     """A command of the command line, with its words."""
 
@@ -60,7 +61,7 @@ class Command(Order):
     folder: str
 
 
-@message
+@plain
 class LabUp(Order):
     """`options`: the arguments of lab.up() as a JSON object."""
 
@@ -80,7 +81,7 @@ class Problem:
     allowed: str = ""
 
 
-@message
+@plain
 class Shown(Event):
     """The live document of the run, as JSON (master.live.document)."""
 
@@ -88,7 +89,7 @@ class Shown(Event):
     document: str
 
 
-@message
+@plain
 class RateAnswer(Event):
     """The nodes have set the rate, or `error` says why not."""
 
@@ -96,7 +97,7 @@ class RateAnswer(Event):
     error: Failed | None
 
 
-@message
+@plain
 class Done(Event):
     """`output`: what the command printed, the folder of the run, or the inventory of the lab."""
 
@@ -105,7 +106,7 @@ class Done(Event):
     output: str
 
 
-@message
+@plain
 class Failed(Event):
     """`kind`: the name of the error's class; several problems are those of one input."""
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from pktswarm.traffic.frames.description import Headers
+from pktswarm.traffic.plain import plain
 
 Kind = str
 """Notation of a value: "number", "mac", "ipv4", "ipv6" or "flags"."""
@@ -27,7 +28,7 @@ ALLOWED = {
 }
 
 
-@dataclass(frozen=True)
+@plain
 class Field:
     """`bit` counts from the header's first bit. `default` None: required. `auto`: computed unless it is given.
 
@@ -57,7 +58,7 @@ class Field:
         return number
 
 
-@dataclass(frozen=True)
+@plain
 class Header:
     """`next_headers` maps the header that may follow to the value that `next_field` then takes."""
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pktswarm.traffic.errors import EXIT_INCOMPLETE
-from pktswarm.traffic.protocol.codec import Decoder, Event, message
+from pktswarm.traffic.plain import plain
+from pktswarm.traffic.protocol.codec import Decoder, Event
 from pktswarm.traffic.protocol.task import Role
 
 
@@ -18,7 +19,7 @@ class Place:
     role: Role
 
 
-@message
+@plain
 class Waiting(Event):
     """Others use the cluster, and the command line waits."""
 
@@ -26,14 +27,14 @@ class Waiting(Event):
     holder: str
 
 
-@message
+@plain
 class Starting(Event):
     """The ranks are started."""
 
     NAME = "starting"
 
 
-@message
+@plain
 class Granted(Event):
     """`control`: the abstract Unix socket on which rank 0 begins runs. `notes`: why ranks were started anew."""
 
@@ -43,7 +44,7 @@ class Granted(Event):
     notes: list[str]
 
 
-@message
+@plain
 class Refused(Event):
     """`status`: the exit status that goes with it. `busy`: others use the cluster."""
 
@@ -53,7 +54,7 @@ class Refused(Event):
     busy: bool = False
 
 
-@message
+@plain
 class Shown(Event):
     """`holder` is empty while nobody uses it; `trouble`: why its ranks ended; `run`: the name by which its ranks hold
     their nodes (Holder.run), empty without ranks."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pktswarm.traffic.protocol.codec import Decoder, Order, message
+from pktswarm.traffic.plain import plain
+from pktswarm.traffic.protocol.codec import Decoder, Order
 
 
-@message
+@plain
 class Take(Order):
     """Use the cluster as long as the connection lasts. `inventory`: the digest of the inventory as the command line
     read it. `waits`: behind other users, rather than be refused. `gone`: the socket of the ranks that it was granted
@@ -19,14 +20,14 @@ class Take(Order):
     gone: str = ""
 
 
-@message
+@plain
 class Show(Order):
     """Report the state of the cluster."""
 
     NAME = "show"
 
 
-@message
+@plain
 class Down(Order):
     """End the cluster; `now`: also while it is in use."""
 

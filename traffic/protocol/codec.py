@@ -8,44 +8,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import ClassVar, Generic, TypeVar, cast, dataclass_transform, get_args
+from dataclasses import MISSING, fields
+from typing import ClassVar, Generic, TypeVar, cast, get_args
 
 from pktswarm.traffic import typed_json
 from pktswarm.traffic.errors import BadInput, MessageError
+from pktswarm.traffic.plain import plain
 
 Json = Mapping[str, object]
 T = TypeVar("T")
 
 
-@dataclass_transform(frozen_default=True)
-def message(kind: type[T]) -> type[T]:
-    """A frozen dataclass. Message has what else dataclass() makes for each class, at half a millisecond each: the start
-    of every rank."""
-    return dataclass(frozen=True, eq=False, repr=False)(kind)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
+@plain
 class Message:
     KEY: ClassVar[str]
     NAME: ClassVar[str]
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and vars(other) == vars(self)
-
     def __hash__(self) -> int:
         return hash(self.NAME)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
-
-@message
+@plain
 class Order(Message):
     KEY = "op"
 
 
-@message
+@plain
 class Event(Message):
     KEY = "event"
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from pktswarm.traffic.protocol.codec import Decoder, Event, message
+from pktswarm.traffic.plain import plain
+from pktswarm.traffic.protocol.codec import Decoder, Event
 from pktswarm.traffic.protocol.node_report import Holder
 from pktswarm.traffic.protocol.proxy_count import ProxyCount
 from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
 
 
-@dataclass(frozen=True)
+@plain
 class StaleProcess:
     """An engine whose guard is gone."""
 
@@ -18,7 +17,7 @@ class StaleProcess:
     command: str
 
 
-@message
+@plain
 class Held(Event):
     """`by`: another run that holds the node; None: the node is held for the run that asked."""
 
@@ -27,13 +26,13 @@ class Held(Event):
     mended: list[str]
 
 
-@message
+@plain
 class Mended(Event):
     NAME = "mended"
     mended: list[str]
 
 
-@message
+@plain
 class Leftovers(Event):
     NAME = "leftovers"
     holder: Holder | None
@@ -45,7 +44,7 @@ class Leftovers(Event):
     changed: list[str]
 
 
-@message
+@plain
 class Probed(Event):
     """`unfit`: sender → why it cannot work on the interface. `on_request`: those that it can be made fit for, where a
     stream names them."""
@@ -55,12 +54,12 @@ class Probed(Event):
     on_request: list[str]
 
 
-@message
+@plain
 class PortOpened(Event):
     NAME = "port_opened"
 
 
-@message
+@plain
 class NeighboursFound(Event):
     """Address → MAC of the neighbours that answered."""
 
@@ -68,26 +67,26 @@ class NeighboursFound(Event):
     macs: dict[str, str]
 
 
-@message
+@plain
 class Exchanged(Event):
     NAME = "exchanged"
     frames: list[str]
 
 
-@message
+@plain
 class Ready(Event):
     """The engines are prepared; those of a receiver are receiving."""
 
     NAME = "ready"
 
 
-@message
+@plain
 class Started(Event):
     NAME = "started"
     at_ns: int
 
 
-@message
+@plain
 class Sample(Event):
     """Packed by traffic.counting.samples."""
 
@@ -97,7 +96,7 @@ class Sample(Event):
     received: list[list[int | None]]
 
 
-@message
+@plain
 class RateSet(Event):
     """The leg is sent at this rate since `at_ns`."""
 
@@ -107,7 +106,7 @@ class RateSet(Event):
     at_ns: int
 
 
-@message
+@plain
 class Done(Event):
     """All senders have ended."""
 
@@ -115,19 +114,19 @@ class Done(Event):
     at_ns: int
 
 
-@message
+@plain
 class Halted(Event):
     NAME = "halted"
 
 
-@message
+@plain
 class Failed(Event):
     NAME = "failed"
     problem: str
     bad_input: bool
 
 
-@message
+@plain
 class Counts(Event):
     """`captures`: names of files in `spool`."""
 
@@ -139,7 +138,7 @@ class Counts(Event):
     played: ProxyCount | None = None
 
 
-@message
+@plain
 class Restored(Event):
     """`troubles`: what could not be restored."""
 

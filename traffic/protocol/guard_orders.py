@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pktswarm.traffic.protocol.codec import Decoder, Order, message
+from pktswarm.traffic.plain import plain
+from pktswarm.traffic.protocol.codec import Decoder, Order
 from pktswarm.traffic.protocol.neighbours import Question
 
 
-@message
+@plain
 class Hold(Order):
     """Hold the node for `run`. `by`: the user and host of the run, for others that want the node."""
 
@@ -17,14 +18,14 @@ class Hold(Order):
     by: str
 
 
-@message
+@plain
 class Mend(Order):
     """Restore what killed guards left behind."""
 
     NAME = "mend"
 
 
-@message
+@plain
 class Leftovers(Order):
     """Report what killed guards left behind."""
 
@@ -32,7 +33,7 @@ class Leftovers(Order):
     interface: str
 
 
-@message
+@plain
 class Probe(Order):
     """Try the senders on `interface`."""
 
@@ -40,7 +41,7 @@ class Probe(Order):
     interface: str
 
 
-@message
+@plain
 class OpenPort(Order):
     """Open a packet socket on `interface`, and answer for `addresses`."""
 
@@ -52,7 +53,7 @@ class OpenPort(Order):
     """Addresses that are asked for first."""
 
 
-@message
+@plain
 class FindNeighbours(Order):
     """Ask for the MAC addresses of neighbours on `interface`."""
 
@@ -62,7 +63,7 @@ class FindNeighbours(Order):
     questions: list[Question]
 
 
-@message
+@plain
 class Exchange(Order):
     """Send `frames` (hexadecimal), and return what arrives: at most `wanted` frames in `seconds`."""
 
@@ -72,7 +73,7 @@ class Exchange(Order):
     wanted: int
 
 
-@message
+@plain
 class File(Order):
     """Write the raw bytes that follow to the spool."""
 
@@ -80,7 +81,7 @@ class File(Order):
     name: str
 
 
-@message
+@plain
 class Prepare(Order):
     NAME = "prepare"
     role: Literal["transmit", "receive"]
@@ -88,7 +89,7 @@ class Prepare(Order):
     """The JSON text of a SendTask or ReceiveTask."""
 
 
-@message
+@plain
 class Start(Order):
     """Start the engines at `at_ns`, on CLOCK_MONOTONIC."""
 
@@ -96,21 +97,21 @@ class Start(Order):
     at_ns: int
 
 
-@message
+@plain
 class Sample(Order):
     """Report the counts so far."""
 
     NAME = "sample"
 
 
-@message
+@plain
 class Word(Order):
     """The master is alive."""
 
     NAME = "word"
 
 
-@message
+@plain
 class SetRate(Order):
     """Send the leg at another rate from now on."""
 
@@ -119,21 +120,21 @@ class SetRate(Order):
     rate_pps: float
 
 
-@message
+@plain
 class Halt(Order):
     """End the sending."""
 
     NAME = "halt"
 
 
-@message
+@plain
 class Stop(Order):
     """End all engines, and report the counts."""
 
     NAME = "stop"
 
 
-@message
+@plain
 class Restore(Order):
     """Restore the node, and end; `kept`: wait for Again instead."""
 
@@ -141,7 +142,7 @@ class Restore(Order):
     kept: bool = False
 
 
-@message
+@plain
 class Again(Order):
     """Serve a further run."""
 

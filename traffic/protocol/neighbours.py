@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pktswarm.traffic.plain import plain
 
 
-@dataclass(frozen=True)
+@plain
 class Question:
     """`address`: the neighbour; `asked_from`: the address of the node that asks."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
+from pktswarm.traffic.plain import plain
 from pktswarm.traffic.typed_json import encode
 
 
-@dataclass(frozen=True)
+@plain
 class Holder:
     """The run that holds a node."""
 
@@ -17,7 +18,7 @@ class Holder:
     """UTC, ISO 8601."""
 
 
-@dataclass(frozen=True)
+@plain
 class InterfaceReport:
     """The traffic interface. All but `name` is unknown where it does not exist."""
 
@@ -40,7 +41,7 @@ class InterfaceReport:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
-@dataclass(frozen=True)
+@plain
 class NodeReport:
     hostname: str
     kernel: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pktswarm.traffic.plain import plain
 
 
-@dataclass(frozen=True)
+@plain
 class ProxyCount:
     """traffic.frames.responder.ResponderCounts as a message."""
 

@@ -7,24 +7,25 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pktswarm.traffic.protocol.codec import Decoder, Event, message
+from pktswarm.traffic.plain import plain
+from pktswarm.traffic.protocol.codec import Decoder, Event
 from pktswarm.traffic.protocol.rank_events import NodeEvent
 
 
-@message
+@plain
 class Phase(Event):
     NAME = "phase"
     name: str
     at_ns: int
 
 
-@message
+@plain
 class Note(Event):
     NAME = "note"
     text: str
 
 
-@message
+@plain
 class Clock(Event):
     """A node's CLOCK_MONOTONIC less the master's, read at `at_ns`. Both are 0 where it is the master's own clock.
 
@@ -40,7 +41,7 @@ class Clock(Event):
     realtime_minus_monotonic_ns: int
 
 
-@message
+@plain
 class Drift(Event):
     """A reading of a node's clock while frames are sent."""
 
@@ -51,7 +52,7 @@ class Drift(Event):
     bound_ns: int
 
 
-@message
+@plain
 class Start(Event):
     """The start instant."""
 
@@ -60,7 +61,7 @@ class Start(Event):
     utc_ns: int
 
 
-@message
+@plain
 class BarrierLeft(Event):
     """`whole`: all ranks of the group left it together; else they were released one by one."""
 
@@ -71,7 +72,7 @@ class BarrierLeft(Event):
     left_ns: int
 
 
-@message
+@plain
 class Lost(Event):
     """`rank` takes no further part in the run."""
 
@@ -83,7 +84,7 @@ class Lost(Event):
     """When its last message came."""
 
 
-@message
+@plain
 class Capture(Event):
     """The pieces of a capture of `rank` follow."""
 
@@ -93,7 +94,7 @@ class Capture(Event):
     bytes: int
 
 
-@message
+@plain
 class Piece(Event):
     """The next piece of a capture, as raw bytes."""
 
@@ -102,7 +103,7 @@ class Piece(Event):
     name: str
 
 
-@message
+@plain
 class Stopped(Event):
     """The run ended early. `problem` is empty when the user stopped it."""
 
@@ -110,14 +111,14 @@ class Stopped(Event):
     problem: str
 
 
-@message
+@plain
 class Standing(Event):
     """To the cluster's daemon: the ranks wait for a run."""
 
     NAME = "standing"
 
 
-@message
+@plain
 class Occupied(Event):
     """To the cluster's daemon: a run has begun."""
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from pktswarm.traffic.protocol.codec import Decoder, Order, message
+from pktswarm.traffic.plain import plain
+from pktswarm.traffic.protocol.codec import Decoder, Order
 from pktswarm.traffic.protocol.neighbours import Question
 from pktswarm.traffic.protocol.rank_orders import File
 
 
-@message
+@plain
 class Looked(Order):
     """The reports of the nodes were accepted."""
 
     NAME = "looked"
 
 
-@message
+@plain
 class FindNeighbours(Order):
     """`rank` is to ask for the MAC addresses of neighbours on its traffic interface."""
 
@@ -23,7 +24,7 @@ class FindNeighbours(Order):
     questions: list[Question]
 
 
-@message
+@plain
 class HandTask(Order):
     """The task of `rank`; the contents of `files` follow as raw bytes."""
 
@@ -35,7 +36,7 @@ class HandTask(Order):
     sample_every_s: float
 
 
-@message
+@plain
 class Go(Order):
     """All tasks are handed out. `kept`: the ranks stay for a further run, if this one is whole and not stopped.
     `receivers_first`: transmitters can only prepare when the receivers are ready."""
@@ -47,7 +48,7 @@ class Go(Order):
     receivers_first: bool = False
 
 
-@message
+@plain
 class SetRate(Order):
     """Send a stream's flow from `rank` at another rate from now on."""
 
@@ -57,7 +58,7 @@ class SetRate(Order):
     rate_pps: float
 
 
-@message
+@plain
 class Stop(Order):
     """End the run. `problem` is empty when the user stopped it."""
 
@@ -65,7 +66,7 @@ class Stop(Order):
     problem: str = ""
 
 
-@message
+@plain
 class Begin(Order):
     """A further run with these ranks of those that were kept. `patience` multiplies the deadlines."""
 

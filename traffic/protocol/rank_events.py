@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import field
 
-from pktswarm.traffic.protocol.codec import Decoder, Event, message
+from pktswarm.traffic.plain import plain
+from pktswarm.traffic.protocol.codec import Decoder, Event
 from pktswarm.traffic.protocol.node_report import NodeReport
 from pktswarm.traffic.protocol.proxy_count import ProxyCount
 from pktswarm.traffic.protocol.rank_orders import File
 from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
 
 
-@dataclass(frozen=True)
+@plain
 class UtcReading:
     """CLOCK_REALTIME less CLOCK_MONOTONIC, to `within_ns`. `was_set`: the clock was set since the last reading."""
 
@@ -20,13 +21,13 @@ class UtcReading:
     was_set: bool
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@plain
 class RankEvent(Event):
-    rank: int = 0
+    rank: int = field(default=0, kw_only=True)
     """Set by rank 0, by where the message came from. Instants are on the node's CLOCK_MONOTONIC."""
 
 
-@message
+@plain
 class Hello(RankEvent):
     NAME = "hello"
     host: str
@@ -34,14 +35,14 @@ class Hello(RankEvent):
     report: NodeReport
 
 
-@message
+@plain
 class Alive(RankEvent):
     """The answer to the master's word."""
 
     NAME = "alive"
 
 
-@message
+@plain
 class NeighboursFound(RankEvent):
     """Address → MAC of the neighbours that answered."""
 
@@ -49,7 +50,7 @@ class NeighboursFound(RankEvent):
     macs: dict[str, str]
 
 
-@message
+@plain
 class Arrived(RankEvent):
     """The rank waits at the barrier `name`."""
 
@@ -59,7 +60,7 @@ class Arrived(RankEvent):
     """When the sending ended, at the barrier "done"."""
 
 
-@message
+@plain
 class Left(RankEvent):
     """The rank left the barrier `name`."""
 
@@ -70,13 +71,13 @@ class Left(RankEvent):
     """Set by rank 0: the node's clock less the master's."""
 
 
-@message
+@plain
 class Started(RankEvent):
     NAME = "started"
     at_ns: int
 
 
-@message
+@plain
 class RateSet(RankEvent):
     """The leg is sent at this rate since `at_ns`."""
 
@@ -86,12 +87,12 @@ class RateSet(RankEvent):
     at_ns: int
 
 
-@message
+@plain
 class Halted(RankEvent):
     NAME = "halted"
 
 
-@message
+@plain
 class Failed(RankEvent):
     """`bad_input`: by the input, not by the node."""
 
@@ -100,12 +101,12 @@ class Failed(RankEvent):
     bad_input: bool
 
 
-@message
+@plain
 class GuardGone(RankEvent):
     NAME = "guard_gone"
 
 
-@message
+@plain
 class Counts(RankEvent):
     NAME = "counts"
     counts: list[SendCount | ReceiveCount]
@@ -116,7 +117,7 @@ class Counts(RankEvent):
     captures: list[File]
 
 
-@message
+@plain
 class Restored(RankEvent):
     """`troubles`: what could not be restored."""
 
@@ -124,13 +125,13 @@ class Restored(RankEvent):
     troubles: list[str]
 
 
-@message
+@plain
 class InterfaceGone(RankEvent):
     NAME = "interface gone"
     at_ns: int
 
 
-@message
+@plain
 class Sample(RankEvent):
     """Counts since the start. `sent` and `received` are packed by traffic.counting.samples."""
 
@@ -142,7 +143,7 @@ class Sample(RankEvent):
     utc: UtcReading | None
 
 
-@message
+@plain
 class UtcSet(RankEvent):
     """CLOCK_REALTIME was set."""
 

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from pktswarm.traffic.protocol.codec import Decoder, Order, message
+from pktswarm.traffic.plain import plain
+from pktswarm.traffic.protocol.codec import Decoder, Order
 from pktswarm.traffic.protocol.neighbours import Question
 
 
-@dataclass(frozen=True)
+@plain
 class File:
     name: str
     bytes: int
 
 
-@message
+@plain
 class Word(Order):
     """Sent every WORD_INTERVAL_S: the master is alive."""
 
     NAME = "word"
 
 
-@message
+@plain
 class Ping(Order):
     """`count` readings of the clock follow."""
 
@@ -29,7 +28,7 @@ class Ping(Order):
     count: int
 
 
-@message
+@plain
 class FindNeighbours(Order):
     """Ask for the MAC addresses of neighbours on the traffic interface."""
 
@@ -37,7 +36,7 @@ class FindNeighbours(Order):
     questions: list[Question]
 
 
-@message
+@plain
 class Task(Order):
     """Prepare the engines; the contents of `files` follow as one bulk transfer."""
 
@@ -50,7 +49,7 @@ class Task(Order):
     sample_every_s: float
 
 
-@message
+@plain
 class Enter(Order):
     """Enter the barrier `name` at `at_ns`, together with the ranks `members` of the group's communicator."""
 
@@ -60,7 +59,7 @@ class Enter(Order):
     members: list[int]
 
 
-@message
+@plain
 class Release(Order):
     """Leave the barrier `name`, which a death keeps from completing."""
 
@@ -68,7 +67,7 @@ class Release(Order):
     name: str
 
 
-@message
+@plain
 class Start(Order):
     """Start sending, and sampling, at `at_ns`."""
 
@@ -76,7 +75,7 @@ class Start(Order):
     at_ns: int
 
 
-@message
+@plain
 class Sample(Order):
     """Start sampling at `at_ns`."""
 
@@ -84,7 +83,7 @@ class Sample(Order):
     at_ns: int
 
 
-@message
+@plain
 class SetRate(Order):
     """Send the leg at another rate from now on."""
 
@@ -93,21 +92,21 @@ class SetRate(Order):
     rate_pps: float
 
 
-@message
+@plain
 class Halt(Order):
     """End the sending."""
 
     NAME = "halt"
 
 
-@message
+@plain
 class Stop(Order):
     """End all engines, and report the counts."""
 
     NAME = "stop"
 
 
-@message
+@plain
 class Fetch(Order):
     """Send the capture `name`."""
 
@@ -115,7 +114,7 @@ class Fetch(Order):
     name: str
 
 
-@message
+@plain
 class Finish(Order):
     """Restore the node. `whole`: no rank was lost, so MPI can be finalized. `kept`: the rank and its guard stay for a
     further run."""
@@ -125,14 +124,14 @@ class Finish(Order):
     kept: bool = False
 
 
-@message
+@plain
 class Again(Order):
     """A further run begins: report the node."""
 
     NAME = "again"
 
 
-@message
+@plain
 class Leave(Order):
     """`whole`: as of Finish."""
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pktswarm.traffic.frames.headers import FCS_BYTES as FCS_BYTES
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.plain import plain
 from pktswarm.traffic.protocol.flow_report import FlowReport
 from pktswarm.traffic.typed_json import decode, fields_to_json
 
@@ -23,7 +24,7 @@ def with_fcs(frame_bytes: int | None, packets: int | None) -> int | None:
     return None if frame_bytes is None or packets is None else frame_bytes + packets * FCS_BYTES
 
 
-@dataclass(frozen=True)
+@plain
 class SendTask:
     """Task of a transmitter. All its flows start at one instant."""
 
@@ -43,7 +44,7 @@ class SendTask:
     a neighbour that it has yet to resolve."""
 
 
-@dataclass(frozen=True)
+@plain
 class ReceiveTask:
     """Task of a receiver: count `legs`, whose target it is."""
 
