@@ -11,6 +11,7 @@
 #include "send_maps.h"
 
 #define SPINS 256 /* clock readings in one run: up to 8 us, then interrupts and signals are served */
+#define HELD_NS 10000000 /* a leg that is held looks so often */
 #define FRAMES_A_READING 4 /* frames per clock reading, which is expensive; a divisor of every batch but 1 */
 
 #ifdef SEND_BY_TC
@@ -121,8 +122,8 @@ int send(frame_context *ctx)
 {
 	__u32 index = state.winner[1];
 	__u64 due_ns = due_of(index);
+	__u64 now, give_up_ns;
 	struct leg *leg;
-	__u64 now;
 
 	state.runs++;
 	if (state.turn == TURN_OVER)
@@ -138,8 +139,12 @@ int send(frame_context *ctx)
 	leg = bpf_map_lookup_elem(&legs, &index);
 	if (!leg)
 		return NOTHING_SENT;
-	if (!in_a_packet(leg) && (due_ns >= leg->stop_ns || now >= leg->give_up_ns)) {
-		set_due(index, NEVER);
+	give_up_ns = *(volatile __u64 *)&leg->give_up_ns; /* once: user space may change it meanwhile */
+	if (!in_a_packet(leg) && (due_ns >= leg->stop_ns || now >= give_up_ns)) {
+		if (give_up_ns || due_ns >= leg->stop_ns)
+			set_due(index, NEVER);
+		else
+			hold(leg, index, due_ns, now);
 		return NOTHING_SENT;
 	}
 	if (settings.steps && leg->crossing) {

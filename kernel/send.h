@@ -181,7 +181,7 @@ struct leg {
 	__u64 gap; /* for a timed stream: time between due times, in 2^-24 ns */
 	__u64 remaining; /* frames still to be sent, not 0 at the start; NEVER: until stop_ns */
 	__u64 stop_ns; /* frames due from this time on are not sent; NEVER: no limit */
-	__u64 give_up_ns; /* from this time on nothing is sent */
+	__u64 give_up_ns; /* from this time on nothing is sent; 0: it is held, and user space can change that at any time */
 	__u64 late_ns; /* a frame that leaves this much after its due time is late */
 	__u64 sequence; /* of the next frame; for a trace: of the next one with a stamp */
 	__u64 random; /* the generator's state, not 0 */
@@ -230,6 +230,7 @@ struct leg {
 	__u32 part; /* the next fragment of the current packet; 0: none */
 	__u32 part_slot; /* the slot of that packet */
 	__u32 packet_late; /* and whether it is late */
+	__u32 by_time; /* its rate was changed: `remaining` was by the first one, and only stop_ns ends it */
 	__u64 failed; /* for the last 64 packets, by number: a fragment was refused or dropped */
 	struct sum sum[MAX_CHECKSUMS];
 	struct noise noise;
@@ -287,6 +288,7 @@ struct state {
 	__u32 broken; /* a frame was not built: the data of user space is inconsistent */
 	struct pending pending[PENDING];
 	__u32 turn; /* TURN_…: whether a call into the kernel continues after its first frame */
+	__u32 held; /* a leg was held once: what is due first need not be a frame */
 	/*
 	 * A tournament: node n holds the leg that is due first of those at 2n and 2n + 1; leaf `tree_leaves` + i is leg
 	 * i.

@@ -183,8 +183,11 @@ static __always_inline __u64 next_due(struct leg *leg, __u64 due_ns, __u64 now)
 	int recorded = has_records(leg);
 	__u64 next_ns = recorded ? next_in_trace(leg) : 0;
 
-	if (leg->remaining != NEVER && --leg->remaining == 0)
-		return NEVER;
+	if (leg->remaining != NEVER && --leg->remaining == 0) {
+		if (!leg->by_time)
+			return NEVER;
+		leg->remaining = NEVER;
+	}
 	if (!leg->timed) /* after all frames due by now: legs without a rate take turns and yield to the others */
 		return now;
 	if (recorded)
@@ -209,6 +212,18 @@ static __always_inline __u64 skip_many(struct leg *leg, __u64 due_ns, __u64 now)
 	if (leg->remaining != NEVER)
 		leg->remaining -= missed;
 	return later(leg, due_ns, bursts);
+}
+
+/* A leg that is held looks again later. All that it would do is shifted by that time, but for its end. */
+static __always_inline void hold(struct leg *leg, __u32 index, __u64 due_ns, __u64 now)
+{
+	__u64 by_ns = now + HELD_NS - due_ns;
+
+	state.held = 1;
+	leg->pass_ns += by_ns;
+	if (leg->step_end_ns != NEVER)
+		leg->step_end_ns += by_ns;
+	set_due(index, due_ns + by_ns);
 }
 
 /* Whether a frame is late. */

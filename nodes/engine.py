@@ -64,8 +64,9 @@ class Sender(Engine):
         """After prepare(): True once start() is only a release. Raises EngineError when it will never be."""
         return True
 
-    def set_rate(self, leg: int, rate_pps: float) -> None:
-        """Sends a leg at another rate from its next frame on. Raises EngineError where the engine cannot."""
+    def set_rate(self, leg: int, rate_pps: float | None) -> None:
+        """Sends a leg at another rate; the frame that is due next keeps its time. 0: nothing, from now on; None: at the
+        rate that it had. Raises EngineError where the engine cannot."""
         raise EngineError(self.name, "the rate of a stream that is sent cannot be changed")
 
     @abstractmethod

@@ -44,7 +44,7 @@ class Engines:
         for engine in self._all:
             engine.start(at_ns)
 
-    def set_rate(self, leg: int, rate_pps: float) -> None:
+    def set_rate(self, leg: int, rate_pps: float | None) -> None:
         """Raises EngineError where no engine can."""
         for engine in self._all:
             if isinstance(engine, Sender) and any(own.id == leg for own in engine.task.legs):

@@ -301,7 +301,7 @@ class Guard:
         at_ns = time.monotonic_ns()
         self.pipe.send(events.Sample(at_ns, *samples.pack(self.engines.sample())))
 
-    def _set_rate(self, leg: int, rate_pps: float) -> None:
+    def _set_rate(self, leg: int, rate_pps: float | None) -> None:
         """Without an effect, and an answer, once the sending has ended."""
         if self.state in ("armed", "running"):
             self.engines.set_rate(leg, rate_pps)

@@ -300,6 +300,8 @@ class Leg:
     """The users of a flow that are counted one by one."""
     options: dict[str, Any] = field(default_factory=dict)
     """Settings of the engine ("clone_skb", "burst", "threads", …)."""
+    held: bool = False
+    """Nothing is sent until it is started (SetRate)."""
     background: bool = False
     """The flow is background traffic: the results list it apart from the targets."""
     connection: ConnectionShape = field(default_factory=lambda: ConnectionShape())

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from pktswarm.master import shipped
 from pktswarm.master.api.benchmarks import Y1564, Calibration, Health, Rfc2544, Search, Sessions, Table
-from pktswarm.master.api.orders import ClusterUp, Command, Done, EnterLab, RunScenario, SetRate
+from pktswarm.master.api.orders import ClusterUp, Command, Done, EnterLab, RateOrder, RunScenario, SetRate, Switch
 from pktswarm.master.api.process import Process
 from pktswarm.master.api.result import Result
 from pktswarm.master.api.scenario import Scenario
@@ -72,7 +72,20 @@ class Live:
         The frame that is due next keeps its time, and the intended packets are not known any more. Raises BadInput for
         a stream whose rate cannot be changed, or a rate out of range, and Error where nothing is sent.
         """
-        self._cluster._set_rate(SetRate(stream, float(pps)))
+        self._cluster._change(SetRate(stream, float(pps)))
+
+    def stop_stream(self, stream: str) -> None:
+        """Stops a stream, and returns when its nodes have: no more of its frames are sent until start_stream().
+
+        It still ends with its duration, counted from the start of the run. The intended packets are not known any more.
+        Raises BadInput for a stream that cannot be stopped, and Error where nothing is sent.
+        """
+        self._cluster._change(Switch(stream, sends=False))
+
+    def start_stream(self, stream: str) -> None:
+        """Starts a stream that was stopped, or that is `held` by its scenario, at the rate that it had. Its next frame
+        is due within 10 ms. Raises as stop_stream() does."""
+        self._cluster._change(Switch(stream, sends=True))
 
     def stop(self) -> None:
         """Stops the run in order, as Ctrl-C does: the counts are gathered, and wait() returns them."""
@@ -173,8 +186,8 @@ class Cluster:
     def _hosts(self) -> tuple[str, str]:
         return "--hosts", str(self.inventory)
 
-    def _set_rate(self, order: SetRate) -> None:
-        self._worker().set_rate(order)
+    def _change(self, order: RateOrder) -> None:
+        self._worker().change(order)
 
     def _stop(self) -> None:
         if self._process is not None:

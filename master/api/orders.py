@@ -53,6 +53,15 @@ class SetRate(Order):
 
 
 @plain
+class Switch(Order):
+    """Start or stop a stream of the run that goes on; answered by RateAnswer."""
+
+    NAME = "switch"
+    stream: str
+    sends: bool
+
+
+@plain
 class Command(Order):
     """A command of the command line, with its words."""
 
@@ -91,7 +100,7 @@ class Shown(Event):
 
 @plain
 class RateAnswer(Event):
-    """The nodes have set the rate, or `error` says why not."""
+    """The nodes have set the rate, or started or stopped the stream; or `error` says why not."""
 
     NAME = "rate_answer"
     error: Failed | None
@@ -116,7 +125,8 @@ class Failed(Event):
     problems: list[Problem]
 
 
-WorkerOrder = EnterLab | ClusterUp | RunScenario | SetRate | Command | LabUp
+RateOrder = SetRate | Switch
+WorkerOrder = EnterLab | ClusterUp | RunScenario | RateOrder | Command | LabUp
 WorkerEvent = Shown | RateAnswer | Done | Failed
 decode_worker_order: Decoder[WorkerOrder] = Decoder(WorkerOrder)
 decode_worker_event: Decoder[WorkerEvent] = Decoder(WorkerEvent)

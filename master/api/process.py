@@ -18,7 +18,7 @@ from pktswarm.master.api.orders import (
     Done,
     Failed,
     RateAnswer,
-    SetRate,
+    RateOrder,
     Shown,
     WorkerEvent,
     WorkerOrder,
@@ -79,11 +79,11 @@ class Process:
         finally:
             self._turn.release()
 
-    def set_rate(self, order: SetRate) -> None:
+    def change(self, order: RateOrder) -> None:
         """Gives an order to the run that goes on in another thread. Raises what prevented it."""
         with self._asking:
             if not self._turn.locked():
-                raise PktswarmError(f"{order.stream}: the rate cannot be set: no run goes on")
+                raise PktswarmError(f"{order.stream}: it cannot be changed: no run goes on")
             with contextlib.suppress(OSError):
                 self._lines.send(order)
             answer = self._rate_answer()

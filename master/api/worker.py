@@ -29,8 +29,8 @@ from pktswarm.master.api.orders import (
     EnterLab,
     LabUp,
     RateAnswer,
+    RateOrder,
     RunScenario,
-    SetRate,
     Shown,
     WorkerEvent,
     WorkerOrder,
@@ -73,8 +73,8 @@ class Worker:
             self._lab_down()
 
     def _answer(self, order: WorkerOrder) -> WorkerEvent:
-        if isinstance(order, SetRate):  # the run ended before it came
-            return RateAnswer(errors.to_event(PktswarmError(f"{order.stream}: the rate cannot be set: no run goes on")))
+        if isinstance(order, RateOrder):  # the run ended before it came
+            return RateAnswer(errors.to_event(PktswarmError(f"{order.stream}: it cannot be changed: no run goes on")))
         try:
             with self._stoppable():
                 return self._obey(order)
@@ -154,6 +154,7 @@ class Worker:
                 allow=allow,
                 kept=kept,
                 labels=labels,
+                starts_held=order.shows,
             )
             run.tick_s = TICK_S if order.shows else run.tick_s
             with Watch(Console(file=nowhere), run) as watch:
@@ -178,7 +179,7 @@ class Worker:
         while not self.lines.closed and select.select([self.lines.socket], [], [], 0)[0]:
             self.lines.receive(0)
             for order, _ in self.lines.messages():
-                if isinstance(order, SetRate):
+                if isinstance(order, RateOrder):
                     rates.begin(order)
                 else:
                     self._later.append(order)

@@ -14,10 +14,10 @@ class ExpectedSent:
     """Due frames of a stream with a rate. `at` returns None for any other leg: only its schedule has its due times."""
 
     def __init__(self, leg: Leg) -> None:
-        self.total = leg.intended_packets
+        self.total = None if leg.held else leg.intended_packets
         own_pace = leg.kind == "stream" and leg.sequence_file is None and leg.echo_of is None
         steps = leg.rates or ([[0, leg.rate_pps]] if leg.rate_pps else [])
-        self.is_known = own_pace and bool(steps) and self.total is not None
+        self.is_known = not leg.held and own_pace and bool(steps) and self.total is not None
         self.gap_variation = float(np.std(leg.gap_table)) / (1 << GAP_TABLE_BITS) if leg.gap_table else 0.0
         """Coefficient of variation of random gaps; 0 of regular ones."""
         if self.is_known:

@@ -68,6 +68,7 @@ def stream_legs(
             seed=pace.seed_of(number),
             count_packets=count,
             duration_s=stream.duration_s,
+            held=stream.held,
             expect=stream.expect,
             users=FlowUsers(stream.users) if stream.users else None,
             options=stream.options | ({"burst": stream.burst} if stream.burst > 1 else {}),

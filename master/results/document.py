@@ -221,6 +221,7 @@ class LegEntry(TypedDict):
     echo_of: NotRequired[int | None]
     echo_percent: NotRequired[int]
     handover_targets: NotRequired[list[str]]
+    held: NotRequired[bool]
     gateway: NotRequired[Table | None]
     """The router that its frames were sent to."""
 

@@ -42,7 +42,7 @@ def rows(state: RunState) -> list[Row]:
 
 def _intended(state: RunState, leg: Leg) -> int | None:
     """None where the rate was changed while it was sent."""
-    return None if leg.id in state.rates_set else leg.intended_packets
+    return None if leg.held or leg.id in state.rates_set else leg.intended_packets
 
 
 def _take_counts(state: RunState, rows: dict[int, Row]) -> None:

@@ -61,9 +61,9 @@ class RunState:
         self.bad_input = ""
         self.barriers: dict[str, dict[int, int]] = {}
         self.notes: list[str] = []
-        self.rates_set: dict[int, list[tuple[int, float]]] = {}
-        """Leg → the rates that were set while it was sent: ns since the start, packets/s. Its intended packets are not
-        known then."""
+        self.rates_set: dict[int, list[tuple[int, float | None]]] = {}
+        """Leg → the rates that were set while it was sent: ns since the start, and packets/s as in RateSet. Its
+        intended packets are not known then."""
         self.more_doubts: list[str] = []
         """Doubts that do not come from a node, such as a failed write of the results."""
         self.master_utc = UtcSteps()

@@ -25,8 +25,18 @@ def of_upf(ledger: Ledger, plan: Plan, plane: ControlPlane) -> Iterator[str]:
 
 
 def of_rates(ledger: Ledger) -> Iterator[str]:
-    """The rates that were set while streams were sent."""
+    """The rates that were set while streams were sent, and when they were stopped and started."""
     for leg in ledger.resolved.legs:
-        if changes := ledger.rates_set.get(leg.id):
-            rates = ", ".join(f"{rate_pps:,.10g} packets/s at {at_ns / 1e9:.3f} s" for at_ns, rate_pps in changes)
-            yield f"{leg.stream} from {leg.source}: rate set to {rates}; the intended packets are not known"
+        changes = [
+            f"{_change(rate_pps)} at {at_ns / 1e9:.3f} s" for at_ns, rate_pps in ledger.rates_set.get(leg.id, [])
+        ]
+        if leg.held:
+            changes.insert(0, "held at first")
+        if changes:
+            yield f"{leg.stream} from {leg.source}: {', '.join(changes)}; the intended packets are not known"
+
+
+def _change(rate_pps: float | None) -> str:
+    if rate_pps is None:
+        return "started"
+    return f"rate set to {rate_pps:,.10g} packets/s" if rate_pps else "stopped"

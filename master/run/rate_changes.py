@@ -1,4 +1,4 @@
-"""Changes of the rate of streams that are being sent."""
+"""Streams whose rate is changed, or which are stopped and started, while a run sends."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.results.ledger import Ledger
+from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.traffic.errors import BadInput, PktswarmError
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FIELD_ENGINES, Leg
 from pktswarm.traffic.protocol.rank0_orders import SetRate
 
-ENGINES = ("xdp", "tc")
 LEAST_PPS, MOST_PPS = 0.001, 1e9
 CHANGEABLE = "streams at one rate, also with random gaps, that xdp or tc sends"
+STOPPABLE = "streams with a duration that xdp or tc sends"
 
 
 def orders(ledger: Ledger, ranks: list[Rank], path: Path, stream: str, rate_pps: float) -> Iterator[SetRate]:
@@ -22,23 +23,55 @@ def orders(ledger: Ledger, ranks: list[Rank], path: Path, stream: str, rate_pps:
     `path`: the scenario file, for messages. Raises BadInput for a stream or a rate that cannot be, and Error where no
     stream is being sent.
     """
+    legs = _legs(ledger, path, stream, "set_rate")
+    _check_rate(path, legs, rate_pps)
+    planned_pps = sum(leg.rate_pps or 0.0 for leg in legs)
+    for leg, rank in _by_rank(legs, ranks):
+        yield SetRate(rank, leg.id, rate_pps * (leg.rate_pps or 0.0) / planned_pps)
+
+
+def switch_orders(ledger: Ledger, ranks: list[Rank], path: Path, stream: str, sends: bool) -> Iterator[SetRate]:
+    """The orders that start a stream, at the rate that it had, or stop it. Raises as orders() does."""
+    key = "start_stream" if sends else "stop_stream"
+    legs = _legs(ledger, path, stream, key)
+    if not all(_is_stoppable(leg) for leg in legs):
+        raise BadInput(path, "it cannot be stopped and started", key=key, value=stream, allowed=STOPPABLE)
+    for leg, rank in _by_rank(legs, ranks):
+        yield SetRate(rank, leg.id, None if sends else 0.0)
+
+
+def refuse_held(scenario: Scenario, path: Path) -> None:
+    """BadInput for a stream that nothing can start: it would never send."""
+    for index, stream in enumerate(scenario.streams):
+        if stream.held:
+            problem = f"{stream.name} would never be sent: only a program can start it, by Cluster.start() of Python"
+            raise BadInput(path, problem, key=f"streams.{index}.held", value=True, allowed="false")
+
+
+def _legs(ledger: Ledger, path: Path, stream: str, key: str) -> list[Leg]:
     if ledger.phase != "send":
-        raise PktswarmError(f"{path}: {stream}: the rate cannot be set in phase {ledger.phase!r}: no stream is sent")
+        raise PktswarmError(f"{path}: {key} {stream}: not in phase {ledger.phase!r}: no stream is sent")
     legs = [leg for leg in ledger.resolved.legs if leg.stream == stream and leg.echo_of is None]
     if not legs:
         names = ", ".join(dict.fromkeys(leg.stream for leg in ledger.resolved.legs))
-        raise BadInput(path, "no such stream", key="set_rate", value=stream, allowed=names)
-    _check(path, legs, rate_pps)
-    planned_pps = sum(leg.rate_pps or 0.0 for leg in legs)
+        raise BadInput(path, "no such stream", key=key, value=stream, allowed=names)
+    return legs
+
+
+def _by_rank(legs: list[Leg], ranks: list[Rank]) -> Iterator[tuple[Leg, int]]:
     senders = {rank.host.name: rank.number for rank in ranks if rank.role == "transmit"}
-    for leg in legs:
-        yield SetRate(senders[leg.source], leg.id, rate_pps * (leg.rate_pps or 0.0) / planned_pps)
+    return ((leg, senders[leg.source]) for leg in legs)
 
 
-def _check(path: Path, legs: list[Leg], rate_pps: float) -> None:
+def _is_stoppable(leg: Leg) -> bool:
+    own_schedule = leg.kind == "stream" and leg.sequence_file is None
+    return own_schedule and leg.engine in FIELD_ENGINES and leg.duration_s is not None
+
+
+def _check_rate(path: Path, legs: list[Leg], rate_pps: float) -> None:
     stream = legs[0].stream
     planned_pps = sum(leg.rate_pps or 0.0 for leg in legs)
-    if any(leg.kind != "stream" or leg.engine not in ENGINES or leg.rates or not leg.rate_pps for leg in legs):
+    if any(leg.kind != "stream" or leg.engine not in FIELD_ENGINES or leg.rates or not leg.rate_pps for leg in legs):
         raise BadInput(path, "its rate cannot be changed", key="set_rate", value=stream, allowed=CHANGEABLE)
     least_pps = LEAST_PPS if all(leg.duration_s for leg in legs) else planned_pps
     if not least_pps <= rate_pps <= MOST_PPS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,12 +76,13 @@ class Run:
         allow: allowlist.Allow = NOTHING,
         kept: KeptRanks | None = None,
         labels: Mapping[str, str] = dut.NO_LABELS,
+        starts_held: bool = False,
     ) -> None:
         """`keep_sent`: the sent frames of traces are kept in the results; with captures they always are, because the
         captures are compared with them. `scenario`: replaces that of the file. `by_capacity`: loads are planned by the
         measured capacity of the nodes, where it is known. `allow`: see master.plan.allowlist. `kept`: where the ranks
         come from, and go to; if left out, those of a cluster that is up, else of a launch for this run. `labels`: of
-        the device under test."""
+        the device under test. `starts_held`: there is a caller that can start streams that are held."""
         self.scenario_path, self.inventory_path = scenario_path, inventory_path
         self.results, self.patience = results, patience
         self.watch: Watcher = lambda ledger, event: None
@@ -89,6 +90,8 @@ class Run:
         """Longest interval between two calls of the watcher."""
         self.inventory, self.allow = allow.inventory(inventories.load(inventory_path)), allow
         self.scenario = scenarios.load(scenario_path) if scenario is None else scenario
+        if not starts_held:
+            rate_changes.refuse_held(self.scenario, scenario_path)
         self.dut = dut.entry(self.inventory.dut, labels)
         self.keep_sent = keep_sent or self.scenario.receive.mode == "capture"
         self.capacity = capacity.beside(inventory_path) if by_capacity else None
@@ -234,10 +237,10 @@ class Run:
                 self._frozen = True
                 return
 
-    def set_rate(self, stream: str, rate_pps: float) -> set[int]:
-        """Sets the rate of a stream that is being sent (master.run.rate_changes). Returns the legs for which RateSet
-        follows, unless their sending has ended."""
-        given = [*rate_changes.orders(self.ledger, self.ranks, self.scenario_path, stream, rate_pps)]
+    def set_rates(self, orders: Iterable[rank0_orders.SetRate]) -> set[int]:
+        """Changes streams that are being sent (master.run.rate_changes). Returns the legs for which RateSet follows,
+        unless their sending has ended."""
+        given = [*orders]  # all are checked before the first is sent
         for order in given:
             send_order(self._control, order)
         return {order.leg for order in given}

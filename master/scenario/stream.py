@@ -37,6 +37,9 @@ class Stream(Traffic):
     seed: Seed | None = Field(None, description="of all that is drawn; left out: the scenario's")
     count_packets: int | None = Field(None, gt=0)
     duration_s: float | None = Field(None, gt=0, le=7 * 86400)
+    held: bool = Field(
+        False, description="nothing is sent until a program starts the stream, within its duration; see docs/python.md"
+    )
     per: Literal["stream", "node"] = "stream"
     headers: list[dict[str, dict[str, object] | None]] | None = Field(
         None, description="Ethernet, IPv4 and UDP between the nodes if left out; see docs/headers.md"
@@ -133,6 +136,10 @@ class Stream(Traffic):
             raise ValueError("count_packets or duration_s is needed: a stream must end")
         if self.count_packets is not None and self.duration_s is not None:
             raise ValueError("count_packets and duration_s contradict each other; give one")
+        if self.held and self.duration_s is None:
+            raise ValueError("held needs duration_s: a number of packets could not end in time")
+        if self.held and self.engine not in ("auto", *FIELD_ENGINES):
+            raise ValueError("held needs engine xdp or tc, which can start a stream while others are sent")
         return self
 
     @property

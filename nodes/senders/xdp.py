@@ -81,7 +81,7 @@ class XdpSender(Sender):
         for core in self._cores:
             core.start(at_ns)
 
-    def set_rate(self, leg: int, rate_pps: float) -> None:
+    def set_rate(self, leg: int, rate_pps: float | None) -> None:
         for core in self._cores:
             core.set_rate(leg, rate_pps)
 

@@ -18,7 +18,6 @@ from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import SendCount, SendTask
 from pktswarm.traffic.schedule import assemble
-from pktswarm.traffic.schedule.pace import gap
 from pktswarm.traffic.schedule.records import LegRecord
 
 if TYPE_CHECKING:
@@ -90,11 +89,10 @@ class XdpCore:
         self._started_ns = at_ns
         self._program.start(at_ns)
 
-    def set_rate(self, leg: int, rate_pps: float) -> None:
-        """The program reads the gap with each frame; the one that is due next keeps its time."""
-        for own, record in self._records():
+    def set_rate(self, leg: int, rate_pps: float | None) -> None:
+        for number, own in enumerate(self.task.legs):
             if own.id == leg:
-                record.gap = gap(rate_pps, record.burst)
+                self._loaded().set_rate(number, rate_pps)
 
     def done(self) -> bool:
         if self._program is None or self._process is None or self._started_ns is None:

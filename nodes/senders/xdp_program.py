@@ -14,8 +14,10 @@ from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.protocol.task import Clock
 from pktswarm.traffic.schedule import assemble
 from pktswarm.traffic.schedule.assemble import Schedule
+from pktswarm.traffic.schedule.pace import gap
 from pktswarm.traffic.schedule.records import (
     CHUNK_BYTES,
+    HELD_NS,
     MAX_LEGS,
     NEVER,
     LegRecord,
@@ -121,7 +123,8 @@ class Program:
     def start(self, at_ns: int) -> None:
         """Sets the times. The program may run already: it reads only the winner's due time, which is set last."""
         for leg, record in zip(self._compiled.legs, self.legs, strict=True):
-            record.stop_ns, record.give_up_ns = leg.stop_ns(at_ns), leg.give_up_ns(at_ns)
+            record.stop_ns = leg.stop_ns(at_ns)
+            record.give_up_ns = HELD_NS if leg.held else leg.give_up_ns(at_ns)
             record.pass_ns, record.step_end_ns = leg.pass_ns(at_ns), leg.step_end_ns(at_ns)
         due_ns = [leg.first_due_ns(at_ns) for leg in self._compiled.legs]
         self.state.tree_leaves, winner = assemble.tournament(due_ns)
@@ -129,6 +132,17 @@ class Program:
         for index in sorted(range(len(due_ns)), key=lambda index: index == winner[1]):
             self.state.due_ns[index] = due_ns[index]
         self.state.start_ns = at_ns
+
+    def set_rate(self, number: int, rate_pps: float | None) -> None:
+        """Sender.set_rate() for a leg. The program reads both fields with each frame."""
+        leg, record = self._compiled.legs[number], self.legs[number]
+        if rate_pps == 0:
+            record.give_up_ns = HELD_NS
+            return
+        if rate_pps is not None:
+            record.by_time = leg.duration_ns is not None
+            record.gap = gap(rate_pps, record.burst)
+        record.give_up_ns = leg.give_up_ns(self.state.start_ns)
 
     def users(self, number: int) -> list[int] | None:
         """Returns the frames sent per user of a leg; None where they are not counted."""

@@ -87,7 +87,7 @@ def _serve(send: Callable[..., int], state: StateRecord, batch: int, most: int, 
         if state.start_ns == NEVER and state.calls:
             time.sleep(ARMED_S)
             continue
-        first = not state.pushed
+        first = not state.pushed and not state.held
         due_ns = next_due_ns(state)
         wait_ns = due_ns - time.monotonic_ns()
         state.soon_ns = ALWAYS_NS if awake and due_ns > state.start_ns else longest_poll_ns(ahead_ns, bool(shared))

@@ -199,6 +199,33 @@ def test_a_rate_is_set_while_the_stream_is_sent(cluster: pktswarm.Cluster) -> No
     assert note.startswith("long from tx1: rate set to 4,000 packets/s at ") and run.doubts == []
 
 
+def test_a_stream_is_started_and_stopped_while_another_is_sent(cluster: pktswarm.Cluster) -> None:
+    other = {**LONG, "name": "other", "held": True, "headers": [*HEADERS, {"udp": {"src": 7, "dst": 9}}]}
+    scenario = pktswarm.Scenario(streams=[LONG, other], receive={"mode": "count"}, samples_per_s=10)
+    with pytest.raises(pktswarm.BadInput, match=r"streams\.1\.held = True: other would never be sent"):
+        cluster.run(scenario)
+    with cluster.start(scenario) as live:
+        with pytest.raises(pktswarm.Error, match=r"start_stream other: not in phase|no run goes on"):
+            live.start_stream("other")
+        for sample in live.samples():
+            received = {row["stream"]: row["received_packets"] or 0 for row in sample["streams"]}
+            if received.get("other", 0) > 400:
+                live.stop_stream("other")
+                break
+            if received.get("long", 0) > 200:
+                live.start_stream("other")
+        for sample in live.samples():
+            (row,) = (row for row in sample["streams"] if row["stream"] == "long")
+            if (row["received_packets"] or 0) > 1500:
+                live.stop()
+    run = live.wait()
+    steady, started = run.streams["long"], run.streams["other"]
+    assert started.intended_packets is None and 400 < (started.sent_packets or 0) < (steady.sent_packets or 0) - 600
+    assert steady.lost_packets == started.lost_packets == 0 and steady.intended_packets == 30 * 400
+    (note,) = [note for note in run.notes if note.startswith("other from tx1: held at first, started at ")]
+    assert "stopped at " in note and run.doubts == []
+
+
 def test_rates_that_cannot_be_set_are_named(cluster: pktswarm.Cluster) -> None:
     counted = {"name": "counted", "size_bytes": 128, "rate": "100 pps", "count_packets": 3000}
     with cluster.start(pktswarm.Scenario(streams=[LONG, counted])) as live:

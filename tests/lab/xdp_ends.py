@@ -75,11 +75,17 @@ try:
     at_ns = time.monotonic_ns() + 20_000_000
     engine.start(at_ns)
     began = time.monotonic()
+    changes, changed = extra.get("changes", []), []
     while not engine.done() and time.monotonic() < began + 100:
+        if changes and time.monotonic_ns() > at_ns + changes[0][0] * 1e9:
+            _, leg, rate_pps = changes.pop(0)
+            before_ns = time.monotonic_ns()
+            engine.set_rate(leg, rate_pps)
+            changed.append([before_ns, time.monotonic_ns()])
         time.sleep(0.01)
     engine.stop()
     counts = [{**to_json(one), "delay_ns": one.started_ns - at_ns} for one in engine.counts()]
-    print(json.dumps({"counts": counts, "sample": engine.sample()}))
+    print(json.dumps({"counts": counts, "sample": engine.sample(), "changed": changed, "at_ns": at_ns}))
 except PktswarmError as error:
     print(type(error).__name__, error)
     sys.exit(9)
@@ -183,11 +189,17 @@ def start(wire: Wire, spool: Path, legs: list[Leg], limit_s: float = 120, **extr
 
 
 def send(wire: Wire, spool: Path, legs: list[Leg], **extra: Any) -> list[dict[str, Any]]:
+    counts: list[dict[str, Any]] = all_of_sending(wire, spool, legs, **extra)["counts"]
+    return counts
+
+
+def all_of_sending(wire: Wire, spool: Path, legs: list[Leg], **extra: Any) -> dict[str, Any]:
+    """`changes`: [s from the start, leg, rate in packets/s or None] for Sender.set_rate(); `changed` has the times
+    before and after each."""
     process = start(wire, spool, legs, **extra)
     text, _ = process.communicate(timeout=300)
     assert process.returncode == 0, text
-    counts: list[dict[str, Any]] = json.loads(text)["counts"]
-    return counts
+    return dict(json.loads(text))
 
 
 def send_raw(wire: Wire, frames: list[bytes], script: str = RAW_SENDER, argument: int = 0) -> subprocess.Popen[str]:

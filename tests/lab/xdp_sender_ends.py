@@ -28,7 +28,7 @@ from pktswarm.traffic.schedule import sequence
 from pktswarm.traffic.schedule.assemble import assemble
 from pktswarm.traffic.schedule.records import NEVER
 from wire import A, B, Wire
-from xdp_ends import XDP_REDIRECT, loaded, made_by, send
+from xdp_ends import XDP_REDIRECT, all_of_sending, loaded, made_by
 
 SLOW = "an emulated processor does not keep up"
 
@@ -330,15 +330,21 @@ while True:
 
 
 def send_and_listen(wire: Wire, spool: Path, legs: list[Leg], **extra: Any) -> tuple[list[dict[str, Any]], list[bytes]]:
+    done, heard = done_and_heard(wire, spool, legs, **extra)
+    return done["counts"], heard
+
+
+def done_and_heard(wire: Wire, spool: Path, legs: list[Leg], **extra: Any) -> tuple[dict[str, Any], list[bytes]]:
+    """All that the sender prints, and the frames."""
     words = ["ip", "netns", "exec", wire.receiver, sys.executable, "-c", LISTENER]
     listener = forked.popen(words, stdout=PIPE)
     try:
         assert listener.stdout is not None and listener.stdout.readline() == "ready\n"
         # What it prints is read at the end; until then its socket holds what the pipe has no room for.
-        counts = send(wire, spool, legs, **extra)
+        done = all_of_sending(wire, spool, legs, **extra)
         listener.terminate()
         text, _ = listener.communicate(timeout=120)
-        return counts, [bytes.fromhex(line) for line in text.split()]
+        return done, [bytes.fromhex(line) for line in text.split()]
     finally:
         listener.kill()
         listener.wait()

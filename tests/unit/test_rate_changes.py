@@ -13,7 +13,9 @@ from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.live.expected_sent import ExpectedSent
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.ledger import Ledger
-from pktswarm.master.run.rate_changes import orders
+from pktswarm.master.run.aftermath import of_rates
+from pktswarm.master.run.rate_changes import orders, refuse_held, switch_orders
+from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.nodes.engine import Sender
 from pktswarm.nodes.senders.trafgen import TrafgenSender
 from pktswarm.traffic.errors import BadInput, EngineError, PktswarmError
@@ -22,6 +24,7 @@ from pktswarm.traffic.protocol.rank0_events import Phase
 from pktswarm.traffic.protocol.rank0_orders import SetRate
 from pktswarm.traffic.protocol.rank_events import RateSet
 from pktswarm.traffic.protocol.task import SendTask
+from pktswarm.traffic.schedule.capabilities import choose
 from result_folders import Made, leg
 
 SCENARIO = Path("made.yaml")
@@ -65,8 +68,67 @@ def test_what_cannot_be_set_is_named(changes: dict[str, Any], stream: str, rate_
 
 
 def test_before_and_behind_the_sending_there_is_no_rate() -> None:
-    with pytest.raises(PktswarmError, match="s: the rate cannot be set in phase 'drain': no stream is sent"):
+    with pytest.raises(PktswarmError, match="set_rate s: not in phase 'drain': no stream is sent"):
         list(orders(*sending(lasting(0, "s"), phase="drain"), SCENARIO, "s", 5.0))
+    with pytest.raises(PktswarmError, match="start_stream s: not in phase 'plan': no stream is sent"):
+        list(switch_orders(*sending(lasting(0, "s"), phase="plan"), SCENARIO, "s", True))
+
+
+def test_a_stream_is_stopped_and_started_on_all_its_nodes() -> None:
+    ledger = sending(lasting(0, "s"), replace(lasting(1, "s", "tx2"), rate_pps=None), lasting(2, "other"))
+    assert [*switch_orders(*ledger, SCENARIO, "s", False)] == [SetRate(1, 0, 0.0), SetRate(2, 1, 0.0)]
+    assert [*switch_orders(*ledger, SCENARIO, "s", True)] == [SetRate(1, 0, None), SetRate(2, 1, None)]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"duration_s": None}, {"engine": "pktgen"}, {"kind": "trace"}, {"sequence_file": "leg-0.sequence"}]
+)
+def test_what_cannot_be_stopped_is_named(changes: dict[str, Any]) -> None:
+    words = r"start_stream = 's': it cannot be stopped and started \(allowed: streams with a duration that xdp or tc"
+    with pytest.raises(BadInput, match=words):
+        list(switch_orders(*sending(replace(lasting(0, "s"), **changes)), SCENARIO, "s", True))
+    with pytest.raises(BadInput, match=r"stop_stream = 'none': no such stream \(allowed: s\)"):
+        list(switch_orders(*sending(lasting(0, "s")), SCENARIO, "none", False))
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"count_packets": 5}, "held needs duration_s: a number of packets could not end in time"),
+        ({"duration_s": 5, "engine": "trafgen"}, "held needs engine xdp or tc"),
+    ],
+)
+def test_a_stream_that_cannot_be_held_is_refused(keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        pktswarm.Scenario(streams=[{"name": "s", "rate_pps": 5, "held": True, **keys}])
+
+
+def test_only_a_program_can_start_what_is_held() -> None:
+    stream = {"name": "s", "rate_pps": 5, "duration_s": 5, "held": True}
+    held = scenarios.checked(SCENARIO, {"name": "t", "streams": [stream]})
+    with pytest.raises(BadInput, match=r"streams\.0\.held = True: s would never be sent: only a program can start it"):
+        refuse_held(held, SCENARIO)
+
+
+def test_an_engine_that_cannot_hold_is_not_taken() -> None:
+    missing = {"xdp": "no", "tc": "no", "pktgen": "", "trafgen": ""}
+    headers = {"headers": [{"ethernet": {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}}], "payload": {}}
+    held = replace(leg(0, "s", held=True, duration_s=1.0, frame=headers), engine="auto")
+    name, reasons = choose(held, missing)
+    assert name == "" and "trafgen: cannot start a stream while others are sent" in reasons
+
+
+def test_a_note_has_all_changes() -> None:
+    ledger, _ = sending(lasting(0, "s", held=True))
+    for at_s, rate_pps in ((1, None), (2, 500.0), (3, 0.0)):
+        ledger.take(RateSet(0, rate_pps, at_s * 10**9, rank=1))
+    changes = "held at first, started at 1.000 s, rate set to 500 packets/s at 2.000 s, stopped at 3.000 s"
+    assert [*of_rates(ledger)] == [f"s from tx1: {changes}; the intended packets are not known"]
+
+
+def test_nothing_is_intended_of_a_stream_that_is_held() -> None:
+    expected = ExpectedSent(leg(0, "s", held=True))
+    assert expected.at(10**9) is None and expected.total is None
 
 
 def test_the_intended_packets_are_not_known_any_more(tmp_path: Path) -> None:

@@ -50,12 +50,12 @@ class Go(Order):
 
 @plain
 class SetRate(Order):
-    """Send a stream's flow from `rank` at another rate from now on."""
+    """Send a stream's flow from `rank` at another rate from now on. 0: nothing; None: at the rate that it had."""
 
     NAME = "set_rate"
     rank: int
     leg: int
-    rate_pps: float
+    rate_pps: float | None
 
 
 @plain

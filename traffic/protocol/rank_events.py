@@ -79,11 +79,11 @@ class Started(RankEvent):
 
 @plain
 class RateSet(RankEvent):
-    """The leg is sent at this rate since `at_ns`."""
+    """The leg is sent at this rate since `at_ns`. 0: it is not sent; None: at the rate that it had."""
 
     NAME = "rate_set"
     leg: int
-    rate_pps: float
+    rate_pps: float | None
     at_ns: int
 
 

@@ -85,11 +85,11 @@ class Sample(Order):
 
 @plain
 class SetRate(Order):
-    """Send the leg at another rate from now on."""
+    """Send the leg at another rate from now on. 0: nothing; None: at the rate that it had."""
 
     NAME = "set_rate"
     leg: int
-    rate_pps: float
+    rate_pps: float | None
 
 
 @plain

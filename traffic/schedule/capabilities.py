@@ -54,6 +54,8 @@ def unable(engine: str, leg: Leg) -> str:
         return "cannot send frames with times, users and sizes of their own"
     if engine not in FIELD_ENGINES and (leg.rates or leg.gap_table):
         return "sends at a steady rate only"
+    if engine not in FIELD_ENGINES and leg.held:
+        return "cannot start a stream while others are sent"
     return RULES[engine](leg)
 
 

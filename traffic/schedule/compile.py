@@ -67,6 +67,8 @@ class CompiledLeg:
     lead_ns: int = 0
     """Due time of the first frame, from the start."""
     duration_ns: int | None = None
+    held: bool = False
+    """It sends nothing until it is started."""
     largest_bytes: int = 0
     steps: list[StepRecord] = field(default_factory=list)
     gaps: list[int] = field(default_factory=list)
@@ -294,4 +296,5 @@ def _pace(compiled: CompiledLeg, leg: Leg) -> None:
     if count is None and steady and leg.rate_pps is not None and leg.duration_s is not None:
         count = round(leg.rate_pps * leg.duration_s)  # a rate and a duration make a count, so that it is exact
     compiled.record.remaining = NEVER if count is None else count
+    compiled.held = leg.held
     compiled.duration_ns = None if leg.duration_s is None else round(leg.duration_s * 1e9)

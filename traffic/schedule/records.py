@@ -13,6 +13,8 @@ SLOT_BYTES, WINDOW_BYTES, PENDING = 4096, 8, 256
 LARGE_SLOT_BYTES = 16384
 """The slots of the engine tc, whose frames are not limited to a page."""
 CHUNK_BYTES = 1 << 20
+HELD_NS = 0
+"""A leg that gives up then is held: it sends nothing, until it is given another time."""
 NEVER = 2**64 - 1
 TURN_LONG, TURN_OF_ONE, TURN_OVER = range(3)
 GAP_FRACTION_BITS = 24
@@ -192,6 +194,7 @@ class LegRecord(ctypes.Structure):
         ("part", c_uint32),
         ("part_slot", c_uint32),
         ("packet_late", c_uint32),
+        ("by_time", c_uint32),
         ("failed", c_uint64),
         ("sum", SumRecord * MAX_CHECKSUMS),
         ("noise", NoiseRecord),
@@ -257,6 +260,7 @@ class StateRecord(ctypes.Structure):
         ("broken", c_uint32),
         ("pending", PendingRecord * PENDING),
         ("turn", c_uint32),
+        ("held", c_uint32),
         ("due_ns", c_uint64 * MAX_LEGS),
         ("winner", c_uint16 * (2 * MAX_LEGS)),
         ("dropped_in_row", c_uint64),
