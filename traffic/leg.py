@@ -302,6 +302,8 @@ class Leg:
     """Settings of the engine ("clone_skb", "burst", "threads", …)."""
     held: bool = False
     """Nothing is sent until it is started (SetRate)."""
+    steered: bool = False
+    """A program can change its rate, or stop and start it, while it is sent."""
     background: bool = False
     """The flow is background traffic: the results list it apart from the targets."""
     connection: ConnectionShape = field(default_factory=lambda: ConnectionShape())

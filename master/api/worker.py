@@ -154,7 +154,7 @@ class Worker:
                 allow=allow,
                 kept=kept,
                 labels=labels,
-                starts_held=order.shows,
+                steered=order.shows,
             )
             run.tick_s = TICK_S if order.shows else run.tick_s
             with Watch(Console(file=nowhere), run) as watch:
@@ -176,13 +176,13 @@ class Worker:
         return Done(finished.outcome.status, str(finished.folder.resolve()))
 
     def _take_rates(self, rates: RateChanges) -> None:
+        """Those too that came in one piece with the order for this run."""
         while not self.lines.closed and select.select([self.lines.socket], [], [], 0)[0]:
             self.lines.receive(0)
-            for order, _ in self.lines.messages():
-                if isinstance(order, RateOrder):
-                    rates.begin(order)
-                else:
-                    self._later.append(order)
+            self._later += [order for order, _ in self.lines.messages()]
+        for order in [order for order in self._later if isinstance(order, RateOrder)]:
+            self._later.remove(order)
+            rates.begin(order)
 
     def _show(self, document: str) -> None:
         """A program that does not read misses documents, and delays no run."""

@@ -222,6 +222,7 @@ class LegEntry(TypedDict):
     echo_percent: NotRequired[int]
     handover_targets: NotRequired[list[str]]
     held: NotRequired[bool]
+    steered: NotRequired[bool]
     gateway: NotRequired[Table | None]
     """The router that its frames were sent to."""
 

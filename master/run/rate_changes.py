@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.results.ledger import Ledger
-from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.leg import FIELD_ENGINES, Leg
 from pktswarm.traffic.protocol.rank0_orders import SetRate
 
 LEAST_PPS, MOST_PPS = 0.001, 1e9
-CHANGEABLE = "streams at one rate, also with random gaps, that xdp or tc sends"
+CHANGEABLE = "streams at one rate, also with random gaps, that xdp or tc sends to one receiver"
 STOPPABLE = "streams with a duration that xdp or tc sends"
 
 
@@ -40,12 +40,14 @@ def switch_orders(ledger: Ledger, ranks: list[Rank], path: Path, stream: str, se
         yield SetRate(rank, leg.id, None if sends else 0.0)
 
 
-def refuse_held(scenario: Scenario, path: Path) -> None:
-    """BadInput for a stream that nothing can start: it would never send."""
-    for index, stream in enumerate(scenario.streams):
-        if stream.held:
-            problem = f"{stream.name} would never be sent: only a program can start it, by Cluster.start() of Python"
-            raise BadInput(path, problem, key=f"streams.{index}.held", value=True, allowed="false")
+def steered(path: Path, legs: Iterable[Leg], by_program: bool) -> tuple[Leg, ...]:
+    """The legs of a run in which a program changes streams, or of one without it: BadInput for what would never be sent
+    then."""
+    given = [*legs]
+    if held := [leg.stream for leg in given if leg.held and not by_program]:
+        problem = "it would never be sent: only a program can start it, by Cluster.start() of Python"
+        raise BadInput(path, problem, key=f"{held[0]}.held", value=True, allowed="false")
+    return tuple(replace(leg, steered=by_program) for leg in given)
 
 
 def _legs(ledger: Ledger, path: Path, stream: str, key: str) -> list[Leg]:
@@ -68,10 +70,16 @@ def _is_stoppable(leg: Leg) -> bool:
     return own_schedule and leg.engine in FIELD_ENGINES and leg.duration_s is not None
 
 
+def _is_changeable(leg: Leg) -> bool:
+    """Several receivers of a leg have marks for its planned numbers, and no more."""
+    one_rate = leg.kind == "stream" and bool(leg.rate_pps) and not leg.rates
+    return one_rate and leg.engine in FIELD_ENGINES and not leg.handover_targets
+
+
 def _check_rate(path: Path, legs: list[Leg], rate_pps: float) -> None:
     stream = legs[0].stream
     planned_pps = sum(leg.rate_pps or 0.0 for leg in legs)
-    if any(leg.kind != "stream" or leg.engine not in FIELD_ENGINES or leg.rates or not leg.rate_pps for leg in legs):
+    if not all(_is_changeable(leg) for leg in legs):
         raise BadInput(path, "its rate cannot be changed", key="set_rate", value=stream, allowed=CHANGEABLE)
     least_pps = LEAST_PPS if all(leg.duration_s for leg in legs) else planned_pps
     if not least_pps <= rate_pps <= MOST_PPS:

@@ -76,13 +76,13 @@ class Run:
         allow: allowlist.Allow = NOTHING,
         kept: KeptRanks | None = None,
         labels: Mapping[str, str] = dut.NO_LABELS,
-        starts_held: bool = False,
+        steered: bool = False,
     ) -> None:
         """`keep_sent`: the sent frames of traces are kept in the results; with captures they always are, because the
         captures are compared with them. `scenario`: replaces that of the file. `by_capacity`: loads are planned by the
         measured capacity of the nodes, where it is known. `allow`: see master.plan.allowlist. `kept`: where the ranks
         come from, and go to; if left out, those of a cluster that is up, else of a launch for this run. `labels`: of
-        the device under test. `starts_held`: there is a caller that can start streams that are held."""
+        the device under test. `steered`: the caller can change streams while they are sent (set_rates)."""
         self.scenario_path, self.inventory_path = scenario_path, inventory_path
         self.results, self.patience = results, patience
         self.watch: Watcher = lambda ledger, event: None
@@ -90,8 +90,7 @@ class Run:
         """Longest interval between two calls of the watcher."""
         self.inventory, self.allow = allow.inventory(inventories.load(inventory_path)), allow
         self.scenario = scenarios.load(scenario_path) if scenario is None else scenario
-        if not starts_held:
-            rate_changes.refuse_held(self.scenario, scenario_path)
+        self._steered = steered
         self.dut = dut.entry(self.inventory.dut, labels)
         self.keep_sent = keep_sent or self.scenario.receive.mode == "capture"
         self.capacity = capacity.beside(inventory_path) if by_capacity else None
@@ -122,7 +121,8 @@ class Run:
 
     def _planned(self) -> plans.Plan:
         plan = plans.plan(self.scenario, self.scenario_path, self.inventory, self.capacity)
-        return replace(plan, patience=self.patience)
+        legs = rate_changes.steered(self.scenario_path, plan.legs, self._steered)
+        return replace(plan, legs=legs, patience=self.patience)
 
     def execute(self, watch: Watcher) -> Finished:
         """Makes the run. `watch`: called with every event, for the terminal. Raises BadInput if it prevents sending."""

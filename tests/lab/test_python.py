@@ -188,13 +188,14 @@ def test_a_rate_is_set_while_the_stream_is_sent(cluster: pktswarm.Cluster) -> No
         for sample in live.samples():
             (row,) = (row for row in sample["streams"] if row["stream"] == "long")
             rates.append(row["received_pps"] or 0.0)
-            if (row["received_packets"] or 0) > 8000:
+            if (row["received_packets"] or 0) > 30 * 400 + 1000:
                 live.stop()
     run = live.wait()
     assert max(rates) > 3000, rates
     changed, steady = run.streams["long"], run.streams["other"]
-    assert changed.intended_packets is None and (changed.sent_packets or 0) > 4000 and changed.lost_packets == 0
-    assert steady.intended_packets == 30 * 400 and (steady.sent_packets or 0) < 2000 and steady.lost_packets == 0
+    assert changed.intended_packets is None and (changed.sent_packets or 0) > 30 * 400 + 1000, "more than was planned"
+    assert changed.lost_packets == 0
+    assert steady.intended_packets == 30 * 400 and (steady.sent_packets or 0) < 6000 and steady.lost_packets == 0
     (note,) = [note for note in run.notes if "rate set to" in note]
     assert note.startswith("long from tx1: rate set to 4,000 packets/s at ") and run.doubts == []
 
@@ -202,7 +203,7 @@ def test_a_rate_is_set_while_the_stream_is_sent(cluster: pktswarm.Cluster) -> No
 def test_a_stream_is_started_and_stopped_while_another_is_sent(cluster: pktswarm.Cluster) -> None:
     other = {**LONG, "name": "other", "held": True, "headers": [*HEADERS, {"udp": {"src": 7, "dst": 9}}]}
     scenario = pktswarm.Scenario(streams=[LONG, other], receive={"mode": "count"}, samples_per_s=10)
-    with pytest.raises(pktswarm.BadInput, match=r"streams\.1\.held = True: other would never be sent"):
+    with pytest.raises(pktswarm.BadInput, match=r"other\.held = True: it would never be sent"):
         cluster.run(scenario)
     with cluster.start(scenario) as live:
         with pytest.raises(pktswarm.Error, match=r"start_stream other: not in phase|no run goes on"):

@@ -7,14 +7,27 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 import pktswarm
 from pktswarm.master.api import errors
 from pktswarm.master.api.cluster import _options
-from pktswarm.master.api.orders import Done, Failed, RateAnswer, decode_worker_event
+from pktswarm.master.api.orders import (
+    Command,
+    Done,
+    Failed,
+    RateAnswer,
+    RateOrder,
+    SetRate,
+    Switch,
+    decode_worker_event,
+)
 from pktswarm.master.api.process import Process
+from pktswarm.master.api.rates import RateChanges
+from pktswarm.master.api.worker import Worker
 from pktswarm.traffic.errors import BadInput, BadInputs, Busy, PktswarmError
 from pktswarm.traffic.protocol.codec import encode, parse
 from pktswarm.traffic.protocol.messages import Lines
@@ -144,6 +157,19 @@ def test_an_answer_that_comes_with_the_end_of_a_run_is_not_lost() -> None:
             process._answer(lambda document: None)
     finally:
         process.close()
+
+
+def test_a_change_that_comes_with_the_order_for_its_run_is_begun_in_that_run() -> None:
+    """Both in one piece: it would have been answered behind the run."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        worker = Worker(ours)
+        asked: list[RateOrder] = [Switch("first", True), SetRate("second", 5.0)]
+        worker._later += [asked[0], Command(["down"], "/")]
+        theirs.sendall(encode(asked[1]) + b"\n")
+        begun: list[RateOrder] = []
+        worker._take_rates(cast(RateChanges, SimpleNamespace(begin=begun.append)))
+        assert begun == asked and [*worker._later] == [Command(["down"], "/")]
 
 
 def test_options_become_words() -> None:

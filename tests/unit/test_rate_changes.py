@@ -14,8 +14,7 @@ from pktswarm.master.live.expected_sent import ExpectedSent
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.run.aftermath import of_rates
-from pktswarm.master.run.rate_changes import orders, refuse_held, switch_orders
-from pktswarm.master.scenario import scenario as scenarios
+from pktswarm.master.run.rate_changes import orders, steered, switch_orders
 from pktswarm.nodes.engine import Sender
 from pktswarm.nodes.senders.trafgen import TrafgenSender
 from pktswarm.traffic.errors import BadInput, EngineError, PktswarmError
@@ -25,6 +24,7 @@ from pktswarm.traffic.protocol.rank0_orders import SetRate
 from pktswarm.traffic.protocol.rank_events import RateSet
 from pktswarm.traffic.protocol.task import SendTask
 from pktswarm.traffic.schedule.capabilities import choose
+from pktswarm.traffic.schedule.leg_frames import sequence_limit
 from result_folders import Made, leg
 
 SCENARIO = Path("made.yaml")
@@ -59,6 +59,7 @@ def test_a_rate_is_shared_as_it_was_planned() -> None:
         ({"rates": [[0, 5.0]]}, "s", 5.0, "its rate cannot be changed"),
         ({"rate_pps": None}, "s", 5.0, "its rate cannot be changed"),
         ({"kind": "trace"}, "s", 5.0, "its rate cannot be changed"),
+        ({"handover_targets": ["rx2"]}, "s", 5.0, "its rate cannot be changed"),
     ],
 )
 def test_what_cannot_be_set_is_named(changes: dict[str, Any], stream: str, rate_pps: float, words: str) -> None:
@@ -104,10 +105,20 @@ def test_a_stream_that_cannot_be_held_is_refused(keys: dict[str, Any], words: st
 
 
 def test_only_a_program_can_start_what_is_held() -> None:
-    stream = {"name": "s", "rate_pps": 5, "duration_s": 5, "held": True}
-    held = scenarios.checked(SCENARIO, {"name": "t", "streams": [stream]})
-    with pytest.raises(BadInput, match=r"streams\.0\.held = True: s would never be sent: only a program can start it"):
-        refuse_held(held, SCENARIO)
+    legs = [lasting(0, "s"), lasting(1, "t", held=True)]
+    with pytest.raises(
+        BadInput, match=r"made\.yaml: t\.held = True: it would never be sent: only a program can start it"
+    ):
+        steered(SCENARIO, legs, by_program=False)
+    for by_program, last in ((False, legs[:1]), (True, legs)):
+        assert [leg.steered for leg in steered(SCENARIO, last, by_program)] == [by_program] * len(last)
+
+
+def test_the_numbers_of_a_stream_whose_rate_can_rise_have_no_limit() -> None:
+    """The receiver took the numbers beyond the planned ones for damaged, and their packets for lost."""
+    assert sequence_limit(lasting(0, "s", count_packets=300)) == 300
+    assert sequence_limit(lasting(0, "s", count_packets=300, steered=True)) == 0
+    assert sequence_limit(leg(0, "s", count_packets=300, steered=True)) == 300, "its number of packets ends it"
 
 
 def test_an_engine_that_cannot_hold_is_not_taken() -> None:

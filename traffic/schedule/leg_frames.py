@@ -44,8 +44,11 @@ def _is_checkable(leg: Leg) -> bool:
 def sequence_limit(leg: Leg) -> int:
     """Upper bound of the sequence numbers, exclusive; 0: unknown.
 
-    A leg without a rate sends a further frame, with a new number, for each frame that a full ring drops.
+    A leg without a rate sends a further frame, with a new number, for each frame that a full ring drops; one whose rate
+    is raised sends more within its duration.
     """
+    if leg.steered and leg.duration_s is not None and leg.kind == "stream":
+        return 0
     if leg.kind == "trace":
         return 0 if leg.timing.mode == "top" else leg.stamped_packets or 0
     paced = leg.rate_pps is not None or bool(leg.rates) or bool(leg.sequence_file)
