@@ -9,6 +9,7 @@ from typing import Any
 
 import mpi4py
 
+from pktswarm.nodes.link import MasterGone
 from pktswarm.traffic.protocol.barrier import Barrier
 from pktswarm.traffic.protocol.codec import encode, parse
 from pktswarm.traffic.protocol.messages import BULK_BYTES
@@ -17,7 +18,7 @@ from pktswarm.traffic.protocol.mpich import REFUSED_S, give_up_on_the_dead
 from pktswarm.traffic.protocol.rank_events import NodeEvent
 from pktswarm.traffic.protocol.rank_orders import RankOrder, decode_rank_order
 
-# Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in Link().
+# Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in MpiLink().
 mpi4py.rc.initialize = False
 mpi4py.rc.finalize = False
 from mpi4py import MPI  # noqa: E402
@@ -35,11 +36,7 @@ def versions() -> dict[str, str]:
     return {"mpi4py": mpi4py.__version__, "mpi": MPI.Get_library_version().splitlines()[0].strip("\0 ")}
 
 
-class MasterGone(Exception):
-    """Rank 0 cannot be reached any more."""
-
-
-class Link:
+class MpiLink:
     """This rank's connection to rank 0, and its group's communicator."""
 
     def __init__(self, role: str) -> None:
@@ -61,7 +58,6 @@ class Link:
         give_up_on_the_dead()
 
     def send(self, message: NodeEvent) -> None:
-        """Hand over a message; it leaves while later calls poll. Raises MasterGone."""
         data = encode(message)
         self._drop_sent()
         self._post(TAG_MESSAGE, data)
@@ -80,17 +76,14 @@ class Link:
                 return
 
     def receive(self) -> RankOrder | None:
-        """The next message from the master, or None."""
         data = self._take(TAG_MESSAGE)
         return None if data is None else decode_rank_order(parse(data))
 
     def wait(self, others: Iterable[int], longest_s: float) -> None:
-        """Until the master, or what is behind one of those descriptors, may have said something."""
         self._drop_sent()
         self._news.wait(others, longest_s, bool(self._outgoing))
 
     def receive_bulk(self, size: int, timeout_s: float) -> bytes:
-        """A file that the master announced. Raises TimeoutError. A piece may end one file and begin the next."""
         deadline = time.monotonic() + timeout_s
         while len(self._pieces) < size:
             piece = self._take(TAG_BULK)
@@ -105,8 +98,6 @@ class Link:
         return data
 
     def send_file(self, path: str) -> Iterator[None]:
-        """A file in pieces, a few under way at once: a capture can be larger than the memory of a board. Goes on each
-        time that the iterator is asked, as far as it goes without waiting."""
         with open(path, "rb") as file:  # noqa: PTH123
             while piece := file.read(BULK_BYTES):
                 self._post(TAG_BULK, piece)
@@ -115,7 +106,6 @@ class Link:
                     self._drop_sent()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything handed over has left; False when it did not in time."""
         deadline = time.monotonic() + timeout_s
         while self._outgoing and time.monotonic() < deadline:
             self._drop_sent()
@@ -123,14 +113,9 @@ class Link:
         return not self._outgoing
 
     def barrier(self, members: list[int]) -> Barrier:
-        """A barrier of the group's ranks `members`, entered."""
         return Barrier(self.group, members)
 
     def answer_pings(self, count: int, longest_s: float) -> int:
-        """Answer clock readings of the master as fast as can be (a burst of some ms), each by its number.
-
-        Gives back how many of `count` did not come in `longest_s`.
-        """
         deadline = time.monotonic() + longest_s
         while count and time.monotonic() < deadline:
             number = self._take(TAG_CLOCK)

@@ -1,4 +1,4 @@
-"""The loop of a node's rank: obeys the master over MPI, and has its guard do what needs root.
+"""The loop of a node's rank: obeys the master, over MPI as a rule, and has its guard do what needs root.
 
 The rank decides nothing: traffic.protocol has the orders of the master (rank_orders), the rank's events (rank_events),
 and what passes between the rank and its guard (guard_orders, guard_events).
@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pktswarm.nodes import probe
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.interface_sampler import Meter
-from pktswarm.nodes.mpi import Link, MasterGone
+from pktswarm.nodes.link import Entered, Link, MasterGone
 from pktswarm.nodes.utc import Utc
 from pktswarm.traffic.errors import MessageError
 from pktswarm.traffic.protocol import guard_events, guard_orders, rank_events, rank_orders
-from pktswarm.traffic.protocol.anchor import Anchor
-from pktswarm.traffic.protocol.barrier import AT_ONCE_S, Barrier
+from pktswarm.traffic.protocol.anchor import Launcher
+from pktswarm.traffic.protocol.barrier import AT_ONCE_S
 from pktswarm.traffic.protocol.guard_events import GuardEvent
 from pktswarm.traffic.protocol.guard_orders import GuardOrder
 from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_TIMEOUT_S, Lines
@@ -38,8 +38,8 @@ BULK_TIMEOUT_S = 120.0
 
 
 class Rank:
-    """One role of one host. `report` is what the node can do (nodes.probe); `pipe` leads to the guard; `launcher`: what
-    mpiexec started; `master`: the master's address."""
+    """One role of one host. `report` is what the node can do (nodes.probe); `link` leads to the master, `pipe` to the
+    guard; `launcher`: what started this process; `master`: the master's address."""
 
     def __init__(
         self,
@@ -47,13 +47,14 @@ class Rank:
         host: str,
         interface: Interface,
         report: NodeReport,
+        link: Link,
         pipe: Lines[GuardEvent],
-        launcher: Anchor,
+        launcher: Launcher,
         master: str,
     ) -> None:
         self.launcher, self.master = launcher, master
         self.role, self.host, self.interface, self.report, self.pipe = role, host, interface, report, pipe
-        self.link = Link(role)
+        self.link = link
         self.meter = Meter(interface.name)
         self.utc = Utc()
         self.last_word = 0.0
@@ -71,7 +72,7 @@ class Rank:
         self.next_sample = 0.0
         self.restored = self.kept = False
         self.waiting_for = ""
-        self.entered: tuple[str, Barrier] | None = None
+        self.entered: tuple[str, Entered] | None = None
         self.left = ""
         self.start_ns = 0
         self.captures: dict[str, str] = {}
@@ -221,7 +222,7 @@ class Rank:
         return left_ns is not None
 
     def _release(self, name: str) -> None:
-        """In place of a barrier that a death made impossible, before it or in the middle of it."""
+        """In place of a barrier that a death made impossible, before it or in the middle of it; or that takes MPI."""
         self.whole = False
         if name != self.left:  # the death may have come when this one was through
             self._left(name, time.monotonic_ns())

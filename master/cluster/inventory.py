@@ -13,6 +13,8 @@ socket_ipv4         the address that real connections use there, with its prefix
                     the file if left out)
 pktswarm_gateway    the router that its frames are sent to: an IPv4 address, an IPv6 address, or a list of both
 pktswarm_python     the node's Python (this one's path if left out)
+pktswarm_mpi        none: the node needs no MPI, its messages go over the SSH connection that starts it (wheel if left
+                    out: the MPICH of the lock file)
 pktswarm_user       the account ranks run as
 pktswarm_login      for all hosts: the account that a run logs in as over SSH (as SSH's own settings say if left out;
                     ansible_user is for `pktswarm provision`, and may be one that becomes root)
@@ -71,6 +73,7 @@ class Host:
     socket_ipv4: tuple[str, ...] = ()
     """Address with prefix length of its connections: as a transmitter, and as a receiver where it has both roles."""
     python: str = ""
+    mpi: Literal["wheel", "none"] = "wheel"
     user: str = ""
     gateways: tuple[str, ...] = ()
     """Addresses of the router that its frames are sent to, one for each IP version."""
@@ -272,6 +275,7 @@ def _host(path: Path, name: str, roles: tuple[Role, ...], values: dict[str, obje
         ipv6=_ipv6(path, f"{key}.ipv6", text("ipv6")),
         socket_ipv4=_socket_ipv4(path, f"{key}.socket_ipv4", values.get("socket_ipv4"), roles),
         python=text("pktswarm_python", PYTHON, "an absolute path of letters, digits, . _ + @ -"),
+        mpi="none" if text("pktswarm_mpi", re.compile("wheel|none"), "wheel, none") == "none" else "wheel",
         user=text("pktswarm_user", NAME, "an account name"),
         gateways=_gateways(path, f"{key}.pktswarm_gateway", values.get("pktswarm_gateway")),
     )

@@ -62,7 +62,7 @@ def _host(answer: Answer, versions: dict[str, str], own_run: str) -> Findings:
     if document is None:
         yield "unreachable", answer.trouble, _how_to_reach(answer)
         return
-    yield from _versions(document, versions)
+    yield from _versions(document, versions, answer.host.mpi == "none")
     yield from _health(document["health"])
     yield from _clock(answer)
     if "interface" in document:
@@ -82,8 +82,8 @@ def _how_to_reach(answer: Answer) -> str:
     return f"check its power and its address, {host.address}; test from the master: ssh {host.address} true"
 
 
-def _versions(document: HostReport, wanted: dict[str, str]) -> Findings:
-    has = document["versions"]
+def _versions(document: HostReport, wanted: dict[str, str], without_mpi: bool) -> Findings:
+    has = {name: version for name, version in document["versions"].items() if not (without_mpi and "mpi" in name)}
     if "mpi_missing" in has:
         yield "wrong", f"MPI does not load: {has['mpi_missing']}", "install mpi4py and MPICH: ./bootstrap"
     for name, mend in SAME.items():
@@ -96,7 +96,7 @@ def _versions(document: HostReport, wanted: dict[str, str]) -> Findings:
             f"Python is {minor}, the master's is {masters}",
             "none needed, or use one version (pktswarm_python)",
         )
-    if document["proxy_missing"]:
+    if document["proxy_missing"] and not without_mpi:
         yield "wrong", "hydra_pmi_proxy is not at the master's path", "install pktswarm at the master's path"
     for tool in document["tools_missing"]:
         yield "wrong", f"{tool} is not installed", "apt install util-linux coreutils"

@@ -175,6 +175,7 @@ class HostEntry(TypedDict):
     ipv6: NotRequired[str]
     socket_ipv4: NotRequired[list[str]]
     python: NotRequired[str]
+    mpi: NotRequired[str]
     user: NotRequired[str]
     gateways: NotRequired[list[str]]
 

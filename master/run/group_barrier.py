@@ -35,14 +35,19 @@ class GroupBarrier:
         # All enter at one instant: early ranks must not spin against late ones.
         at_ns = time.monotonic_ns() + ENTER_LEAD_NS
         places = members.places(role, group)
+        by_order = [rank for rank in group if not complete or rank in members.world.without_mpi]
         for rank in group:
-            enter = rank_orders.Enter(name, members.on_node(rank, at_ns), places)
-            members.send(rank, enter if complete else rank_orders.Release(name))
+            if rank not in by_order:
+                members.send(rank, rank_orders.Enter(name, members.on_node(rank, at_ns), places))
+            elif not complete:
+                members.send(rank, rank_orders.Release(name))
         self._entered = (name, group) if complete else None
         if not members.living.issuperset(group):
             # A rank was found dead just now. Released behind all orders, so that no Enter follows a Release.
             self._release()
         left_ns = self._leave(role, places, name, at_ns) if complete else None
+        for rank in by_order if left_ns is not None else ():
+            members.send(rank, rank_orders.Release(name))
         members.wait(f"left {name}", group, DEADLINES_S["barrier"])
         self._entered = None
         released_ns = time.monotonic_ns() if left_ns is None else left_ns

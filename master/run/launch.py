@@ -54,6 +54,9 @@ class Launch:
         self.listener.bind(f"\0{self.control}")
         self.listener.listen(1)
         self.process: subprocess.Popen[bytes] | None = None
+        self._without_mpi = [rank for rank in ranks if rank.host.mpi == "none"]
+        self._connections: list[subprocess.Popen[bytes]] = []
+        """SSH of the ranks without MPI, in their order."""
 
     def start(self) -> None:
         self.process = subprocess.Popen(
@@ -65,6 +68,17 @@ class Launch:
             # Ctrl-C is the command line's: mpiexec would kill every rank at once.
             start_new_session=True,
         )
+        for rank in self._without_mpi:
+            self._connections.append(
+                subprocess.Popen(
+                    ssh.command(self.inventory, rank.host, [*self._program(rank), "--over", "pipes"]),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self.output,
+                    bufsize=0,
+                    start_new_session=True,
+                )
+            )
 
     def command(self) -> list[str]:
         master = self.inventory.master
@@ -73,27 +87,36 @@ class Launch:
         command = [str(mpiexec), "-launcher", "ssh", "-disable-auto-cleanup"]
         command += ["-localhost", master.address, "-hosts", self.slots()]
         roles = json.dumps([rank.role for rank in self.ranks])
-        rank0 = ["-m", "pktswarm.master.run.rank0", "--control", self.control, "--roles", roles, "--user", master.user]
+        rank0 = [master.python or sys.executable, "-P", "-m", "pktswarm.master.run.rank0"]
+        rank0 += ["--control", self.control, "--roles", roles, "--user", master.user]
         rank0 += ["--patience", str(self.patience)]
         rank0 += ["--standby", self.standby, "--owner", str(os.geteuid())] if self.standby else []
+        if self._without_mpi:
+            rank0 += ["--without-mpi", json.dumps([rank.number for rank in self._without_mpi])]
         command += self._section(master, rank0)
-        by = who() + (":cluster" if self.standby else "")
-        for rank in self.ranks:
-            arguments = ["-m", "pktswarm.nodes", "--role", rank.role, "--host", rank.host.name]
-            arguments += ["--interface", rank.host.traffic_interface, "--user", rank.host.user]
-            arguments += ["--master", master.address, "--run", self.run, "--by", by]
-            command += [":", *self._section(rank.host, arguments)]
+        for rank in self._with_mpi():
+            command += [":", *self._section(rank.host, self._program(rank))]
         return command
 
+    def _with_mpi(self) -> list[Rank]:
+        return [rank for rank in self.ranks if rank not in self._without_mpi]
+
+    def _program(self, rank: Rank) -> list[str]:
+        by = who() + (":cluster" if self.standby else "")
+        words = [rank.host.python or sys.executable, "-P", "-m", "pktswarm.nodes"]
+        words += ["--role", rank.role, "--host", rank.host.name]
+        words += ["--interface", rank.host.traffic_interface, "--user", rank.host.user]
+        return [*words, "--master", self.inventory.master.address, "--run", self.run, "--by", by]
+
     @staticmethod
-    def _section(host: Host, arguments: list[str]) -> list[str]:
+    def _section(host: Host, program: list[str]) -> list[str]:
         interface = ["-env", "FI_TCP_IFACE", host.control_interface] if host.control_interface else []
         # The folder is said for each: where it is not, it is mpiexec's own, which a node need not have.
-        return ["-n", "1", "-wdir", "/", *interface, host.python or sys.executable, "-P", *arguments]
+        return ["-n", "1", "-wdir", "/", *interface, *program]
 
     def slots(self) -> str:
         """One slot a rank, in their order: mpiexec fills them one after another."""
-        hosts = [self.inventory.master, *(rank.host for rank in self.ranks)]
+        hosts = [self.inventory.master, *(rank.host for rank in self._with_mpi())]
         return ",".join(f"{host.address}:1" for host in hosts)
 
     def environment(self) -> dict[str, str]:
@@ -111,9 +134,18 @@ class Launch:
             except TimeoutError:
                 continue
             if peer(connection).uid == os.geteuid():
+                self._hand_over_pipes(connection)
                 return connection
             connection.close()  # a stranger guessed the name
         raise self.diagnose()
+
+    def _hand_over_pipes(self, rank0: socket.socket) -> None:
+        """rank0.take_pipes() has them first."""
+        pipes = [pipe for each in self._connections for pipe in (each.stdout, each.stdin) if pipe is not None]
+        if pipes:
+            socket.send_fds(rank0, [b"p"], [pipe.fileno() for pipe in pipes])
+        for pipe in pipes:
+            pipe.close()
 
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
@@ -137,7 +169,8 @@ class Launch:
 
     def _try_ssh(self, host: Host) -> str:
         python = host.python or sys.executable
-        command = ssh.command(self.inventory, host, [python, "-P", "-c", "import pktswarm.nodes.rank"])
+        loads = "pktswarm.nodes.rank" if host.mpi == "none" else "pktswarm.nodes.rank, pktswarm.nodes.mpi"
+        command = ssh.command(self.inventory, host, [python, "-P", "-c", f"import {loads}"])
         limit_s = (ssh.CONNECT_TIMEOUT_S + 10) * self.patience
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
@@ -156,14 +189,21 @@ class Launch:
                 os.killpg(self.process.pid, step)
                 self._wait(3.0)
             self.process.wait()
+            for connection in self._connections:
+                connection.kill()
+                connection.wait()
             _reap_children()
         self.messages()
         self.listener.close()
         self.output.close()
 
     def wait(self, seconds: float) -> bool:
-        """True when mpiexec ended by itself in time."""
+        """True when mpiexec ended by itself in time. The ranks without MPI leave at the same time."""
+        deadline = time.monotonic() + seconds
         self._wait(seconds)
+        for connection in self._connections:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                connection.wait(max(0.0, deadline - time.monotonic()))
         return not self.running()
 
     def _wait(self, seconds: float) -> None:

@@ -32,6 +32,9 @@ DEADLINES_S |= {"counts": 120.0, "restore": 15.0}
 
 
 class World(Protocol):
+    without_mpi: frozenset[int]
+    """Ranks that take part in no barrier of MPI's."""
+
     def all_are_there(self) -> bool: ...
     def send(self, rank: int, message: RankOrder) -> bool: ...
     def send_bulk(self, rank: int, data: bytes) -> bool: ...
@@ -42,6 +45,7 @@ class World(Protocol):
     def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None: ...
     def flush(self, timeout_s: float) -> bool: ...
     def can_finalize(self) -> bool: ...
+    def finalize(self) -> None: ...
 
 
 class Barrier(Protocol):
@@ -115,8 +119,9 @@ class Members:
 
     def places(self, role: str, group: Iterable[int]) -> list[int]:
         """The master's and the ranks' places in the communicator of their role."""
-        everyone = [rank for rank in sorted(self.roles) if self.roles[rank] == role]
-        return [0, *(1 + everyone.index(rank) for rank in group)]
+        without = self.world.without_mpi
+        everyone = [rank for rank in sorted(self.roles) if self.roles[rank] == role and rank not in without]
+        return [0, *(1 + everyone.index(rank) for rank in group if rank not in without)]
 
     def has_task(self, rank: int) -> bool:
         arrival = "ready" if self.roles[rank] == "receive" else "start"

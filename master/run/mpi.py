@@ -40,6 +40,8 @@ class _Way:
 class World:
     """Rank 0's side of COMM_WORLD and of the two groups, the master being a member of both."""
 
+    without_mpi: frozenset[int] = frozenset()
+
     def __init__(self, launcher: Anchor) -> None:
         self._launcher = launcher
         MPI.Init()

@@ -66,6 +66,7 @@ class Nodes:
         self.barriers: list[str] = []
         self.entered = ""
         self.dead: set[int] = set()
+        self.without_mpi: frozenset[int] = frozenset()
         self.failing: dict[str, dict[int, Failed]] = {}
         for rank in roles:
             self.say(rank, Hello(f"host{rank}", roles[rank], node_report()))
@@ -75,6 +76,9 @@ class Nodes:
 
     def all_are_there(self) -> bool:
         return not self.stubborn
+
+    def finalize(self) -> None:
+        pass
 
     def send(self, rank: int, order: RankOrder) -> bool:
         op = order.NAME
@@ -133,7 +137,7 @@ class Nodes:
 
     def barrier(self, role: str, members: list[int]) -> Barrier:
         self.barriers.append(role)
-        everyone = [rank for rank in self.roles if self.roles[rank] == role]
+        everyone = [rank for rank in self.roles if self.roles[rank] == role and rank not in self.without_mpi]
         group = [everyone[place - 1] for place in members if place]
         if not self.dead.isdisjoint(group):
             return Barrier(None)

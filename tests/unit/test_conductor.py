@@ -72,6 +72,25 @@ def test_a_whole_run_goes_through_all_phases_and_four_barriers() -> None:
     assert line.of("stopped") == []
 
 
+@pytest.mark.parametrize("without", [{2}, {1, 3}, {1, 2, 3}])
+def test_ranks_without_mpi_are_released_when_the_others_have_left(without: set[int]) -> None:
+    nodes = Nodes(ROLES)
+    nodes.without_mpi = frozenset(without)
+    whole, line = conduct(nodes)
+    assert whole and line.of("stopped") == [] and nodes.barriers == ["receive", "transmit", "transmit", "receive"]
+    for name, role in (("ready", "receive"), ("start", "transmit"), ("done", "transmit"), ("stop", "receive")):
+        how = {rank: op.split()[0] for rank, op in nodes.ops if op in (f"enter {name}", f"release {name}")}
+        group = {rank for rank in ROLES if ROLES[rank] == role}
+        assert how == {rank: "release" if rank in without else "enter" for rank in group}
+
+
+def test_a_death_in_a_barrier_releases_those_without_mpi_once() -> None:
+    nodes = Nodes(ROLES, deaf={1: "enter"}, refuses=True)
+    nodes.without_mpi = frozenset({2})
+    whole, _ = conduct(nodes)
+    assert not whole and nodes.ops.count((2, "release start")) == 1
+
+
 def test_an_mpich_that_cannot_give_up_on_the_dead_is_told() -> None:
     assert conduct(Nodes(ROLES))[1].of("note") == []
     nodes = Nodes(ROLES)

@@ -10,11 +10,31 @@ import ctypes
 import os
 import signal
 import socket
+from typing import Protocol
 
 from pktswarm.traffic.protocol import unprivileged
 from pktswarm.traffic.protocol.pmi import Relay
 
 PR_SET_PDEATHSIG = 1
+
+
+class Launcher(Protocol):
+    @property
+    def lives(self) -> bool: ...
+    def hold(self) -> None: ...
+    def release(self) -> None: ...
+
+
+class NoAnchor:
+    """For a rank that SSH started: the end of the connection shows where it reads."""
+
+    lives = True
+
+    def hold(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
 
 
 class Anchor:

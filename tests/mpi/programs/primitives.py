@@ -108,10 +108,10 @@ def node(folder: Path) -> None:
     from mpi4py import rc
 
     rc.initialize = False
-    from pktswarm.nodes.mpi import Link
+    from pktswarm.nodes.mpi import MpiLink
 
     role = ROLES[int(os.environ["PMI_RANK"]) % 2]
-    link = Link(role)
+    link = MpiLink(role)
     link.introduce(Started(link.rank))
     left = False
     while True:
