@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from pktswarm.traffic.protocol.rank_events import NodeEvent
@@ -11,6 +12,30 @@ from pktswarm.traffic.protocol.rank_orders import RankOrder
 
 class MasterGone(Exception):
     """Rank 0 cannot be reached any more."""
+
+
+class Pieces:
+    """Pieces of files that have arrived and are not yet requested. `take` returns the next piece or None; `wait` waits
+    until one may have come, for at most so many seconds."""
+
+    def __init__(self, take: Callable[[], bytes | None], wait: Callable[[float], None]) -> None:
+        self._take, self._wait = take, wait
+        self._data = bytearray()
+
+    def receive(self, size: int, timeout_s: float) -> bytes:
+        """Raises TimeoutError. A piece may end one file and begin the next."""
+        deadline = time.monotonic() + timeout_s
+        while len(self._data) < size:
+            piece = self._take()
+            if piece is not None:
+                self._data += piece
+            elif (left_s := deadline - time.monotonic()) > 0:
+                self._wait(left_s)
+            else:
+                raise TimeoutError(f"{len(self._data)} of {size} bytes received in {timeout_s:.0f} s")
+        data = bytes(self._data[:size])
+        del self._data[:size]
+        return data
 
 
 class Entered(Protocol):
@@ -33,7 +58,7 @@ class Link(Protocol):
         """Until the master, or what is behind one of those descriptors, may have said something."""
 
     def receive_bulk(self, size: int, timeout_s: float) -> bytes:
-        """A file that the master announced. Raises TimeoutError. A piece may end one file and begin the next."""
+        """A file that the master announced. Raises TimeoutError."""
 
     def send_file(self, path: str) -> Iterator[None]:
         """A file in pieces, a few under way at once: a capture can be larger than the memory of a board. Goes on each

@@ -9,7 +9,7 @@ from typing import Any
 
 import mpi4py
 
-from pktswarm.nodes.link import MasterGone
+from pktswarm.nodes.link import MasterGone, Pieces
 from pktswarm.traffic.protocol.barrier import Barrier
 from pktswarm.traffic.protocol.codec import encode, parse
 from pktswarm.traffic.protocol.messages import BULK_BYTES
@@ -48,8 +48,7 @@ class MpiLink:
         self.rank = self.world.Get_rank()
         self._news = News()
         self._outgoing: list[tuple[MPI.Request, bytes]] = []
-        self._pieces = bytearray()
-        """Pieces of files that have arrived and are not yet requested."""
+        self._pieces = Pieces(lambda: self._take(TAG_BULK), lambda left_s: time.sleep(0.0005))
 
     def introduce(self, message: NodeEvent) -> None:
         """The first message: when it is out there is a connection, and a master who refuses one is dead."""
@@ -84,18 +83,7 @@ class MpiLink:
         self._news.wait(others, longest_s, bool(self._outgoing))
 
     def receive_bulk(self, size: int, timeout_s: float) -> bytes:
-        deadline = time.monotonic() + timeout_s
-        while len(self._pieces) < size:
-            piece = self._take(TAG_BULK)
-            if piece is not None:
-                self._pieces += piece
-            elif time.monotonic() > deadline:
-                raise TimeoutError(f"{len(self._pieces)} of {size} bytes received in {timeout_s:.0f} s")
-            else:
-                time.sleep(0.0005)
-        data = bytes(self._pieces[:size])
-        del self._pieces[:size]
-        return data
+        return self._pieces.receive(size, timeout_s)
 
     def send_file(self, path: str) -> Iterator[None]:
         with open(path, "rb") as file:  # noqa: PTH123

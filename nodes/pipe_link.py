@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
-from pktswarm.nodes.link import MasterGone
+from pktswarm.nodes.link import MasterGone, Pieces
 from pktswarm.traffic.protocol.codec import encode, parse
 from pktswarm.traffic.protocol.messages import BULK_BYTES
 from pktswarm.traffic.protocol.pipe_channel import KIND_BULK, KIND_CLOCK, KIND_MESSAGE, PipeChannel
@@ -28,8 +28,7 @@ class PipeLink:
         self._channel = PipeChannel(os.dup(0), os.dup(1))
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
-        self._pieces = bytearray()
-        """Pieces of files that have arrived and are not yet requested."""
+        self._pieces = Pieces(lambda: self._channel.take(KIND_BULK), self._rest)
 
     def introduce(self, message: NodeEvent) -> None:
         self.send(message)
@@ -50,6 +49,10 @@ class PipeLink:
         if self._channel.closed:
             raise MasterGone("the SSH connection ended")
 
+    def _rest(self, longest_s: float) -> None:
+        self._look()
+        self._channel.wait(longest_s)
+
     def wait(self, others: Iterable[int], longest_s: float) -> None:
         if not self._channel.push():
             self._channel.wait(min(longest_s, 0.001))
@@ -57,19 +60,7 @@ class PipeLink:
         select.select([self._channel.incoming, *others], [], [], longest_s)
 
     def receive_bulk(self, size: int, timeout_s: float) -> bytes:
-        deadline = time.monotonic() + timeout_s
-        while len(self._pieces) < size:
-            piece = self._channel.take(KIND_BULK)
-            if piece is not None:
-                self._pieces += piece
-            elif time.monotonic() > deadline:
-                raise TimeoutError(f"{len(self._pieces)} of {size} bytes received in {timeout_s:.0f} s")
-            else:
-                self._look()
-                self._channel.wait(max(0.0, deadline - time.monotonic()))
-        data = bytes(self._pieces[:size])
-        del self._pieces[:size]
-        return data
+        return self._pieces.receive(size, timeout_s)
 
     def send_file(self, path: str) -> Iterator[None]:
         with open(path, "rb") as file:  # noqa: PTH123
@@ -97,8 +88,7 @@ class PipeLink:
                 self._channel.post(KIND_CLOCK, b"%s %d %d" % (number, time.monotonic_ns(), time.time_ns()))
                 count -= 1
             else:
-                self._look()
-                self._channel.wait(left_s)
+                self._rest(left_s)
         return count
 
     def finalize(self) -> None:

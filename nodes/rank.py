@@ -222,7 +222,7 @@ class Rank:
         return left_ns is not None
 
     def _release(self, name: str) -> None:
-        """In place of a barrier that a death made impossible, before it or in the middle of it; or that takes MPI."""
+        """In place of a barrier: one that a death made impossible, before it or in it; without MPI, each."""
         self.whole = False
         if name != self.left:  # the death may have come when this one was through
             self._left(name, time.monotonic_ns())

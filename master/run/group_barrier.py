@@ -35,18 +35,18 @@ class GroupBarrier:
         # All enter at one instant: early ranks must not spin against late ones.
         at_ns = time.monotonic_ns() + ENTER_LEAD_NS
         places = members.places(role, group)
-        by_order = [rank for rank in group if not complete or rank in members.world.without_mpi]
+        without_mpi = members.world.without_mpi.intersection(group)
         for rank in group:
-            if rank not in by_order:
-                members.send(rank, rank_orders.Enter(name, members.on_node(rank, at_ns), places))
-            elif not complete:
+            if not complete:
                 members.send(rank, rank_orders.Release(name))
+            elif rank not in without_mpi:
+                members.send(rank, rank_orders.Enter(name, members.on_node(rank, at_ns), places))
         self._entered = (name, group) if complete else None
         if not members.living.issuperset(group):
             # A rank was found dead just now. Released behind all orders, so that no Enter follows a Release.
             self._release()
         left_ns = self._leave(role, places, name, at_ns) if complete else None
-        for rank in by_order if left_ns is not None else ():
+        for rank in sorted(without_mpi) if left_ns is not None else ():
             members.send(rank, rank_orders.Release(name))
         members.wait(f"left {name}", group, DEADLINES_S["barrier"])
         self._entered = None

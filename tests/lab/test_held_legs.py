@@ -21,7 +21,7 @@ from pktswarm.traffic.schedule.pace import seed_of
 from pktswarm.traffic.schedule.records import HELD_NS, NEVER
 from wire import Wire
 from xdp_ends import XDP_REDIRECT, all_of_sending, loaded
-from xdp_sender_ends import a_leg, done_and_heard, latest_s
+from xdp_sender_ends import a_leg, done_and_frames, latest_s
 
 pytestmark = [
     pytest.mark.usefixtures("live_frames"),
@@ -34,10 +34,10 @@ def send_and_change(
     wire: Wire, spool: Path, legs: list[Leg], changes: list[tuple[float, int, float | None]], engine: str
 ) -> tuple[dict[int, list[int]], dict[int, dict[str, Any]], list[list[int]]]:
     """Returns leg → times in its stamps, leg → counts, and of each change the times before and after it."""
-    done, heard = done_and_heard(wire, spool, legs, engine=engine, changes=changes)
+    done, frames = done_and_frames(wire, spool, legs, engine=engine, changes=changes)
     counts = {count["leg"]: count for count in done["counts"]}
     times: dict[int, list[int]] = {leg.id: [] for leg in legs}
-    for frame in heard:
+    for frame in frames:
         if (found := stamp.read_stamp(frame[42:])) is not None:
             assert found.sequence == len(times[found.stream])
             times[found.stream].append(done["at_ns"] + (found.time_ns - done["at_ns"]) % (1 << stamp.NUMBER_BITS))

@@ -330,11 +330,11 @@ while True:
 
 
 def send_and_listen(wire: Wire, spool: Path, legs: list[Leg], **extra: Any) -> tuple[list[dict[str, Any]], list[bytes]]:
-    done, heard = done_and_heard(wire, spool, legs, **extra)
-    return done["counts"], heard
+    done, frames = done_and_frames(wire, spool, legs, **extra)
+    return done["counts"], frames
 
 
-def done_and_heard(wire: Wire, spool: Path, legs: list[Leg], **extra: Any) -> tuple[dict[str, Any], list[bytes]]:
+def done_and_frames(wire: Wire, spool: Path, legs: list[Leg], **extra: Any) -> tuple[dict[str, Any], list[bytes]]:
     """All that the sender prints, and the frames."""
     words = ["ip", "netns", "exec", wire.receiver, sys.executable, "-c", LISTENER]
     listener = forked.popen(words, stdout=PIPE)

@@ -10,6 +10,8 @@ import select
 import struct
 from collections import deque
 
+from pktswarm.traffic.errors import MessageError
+
 KIND_MESSAGE, KIND_BULK, KIND_CLOCK = 1, 2, 3
 HEADER = struct.Struct(">BI")
 READ_BYTES = 1 << 18
@@ -47,7 +49,8 @@ class PipeChannel:
         return len(self._unsent)
 
     def take(self, kind: int) -> bytes | None:
-        """The next frame of this kind; None: none has come as a whole."""
+        """The next frame of this kind; None: none has come as a whole. Raises MessageError, once, where something else
+        writes into the pipe, such as a login script; it is closed then."""
         self._read()
         frames = self._frames[kind]
         return frames.popleft() if frames else None
@@ -72,8 +75,10 @@ class PipeChannel:
     def _split(self) -> None:
         while len(self._unread) >= HEADER.size:
             kind, size = HEADER.unpack_from(self._unread)
-            if kind not in self._frames:  # something else writes into the pipe
-                raise ValueError(f"a frame of unknown kind {kind}")
+            if kind not in self._frames:
+                self.closed, words = True, bytes(self._unread[:80])
+                self._unread.clear()
+                raise MessageError(f"something else than pktswarm writes to the SSH connection: {words!r}")
             end = HEADER.size + size
             if len(self._unread) < end:
                 return
