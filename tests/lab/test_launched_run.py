@@ -55,6 +55,13 @@ def test_mpi_crosses_the_control_network(cluster: Cluster) -> None:
     assert control_bytes() - before > trace_bytes
 
 
+def test_every_rank_finalizes_before_the_launcher_ends(cluster: Cluster) -> None:
+    """mpiexec prints what it ends before its time."""
+    document = cluster.run(cluster.scenario("streams: [{name: s, rate_pps: 400, count_packets: 100}]"), 0)
+    events = [json.loads(line) for line in (Path(document["results"]) / "log.jsonl").read_text().splitlines()]
+    assert [event["output"] for event in events if event["event"] == "mpiexec"] == [""]
+
+
 def test_ranks_run_unprivileged_and_only_their_guards_are_root(cluster: Cluster) -> None:
     process = cluster.start(cluster.scenario(LONG))
     wait_for(process, "sending")
