@@ -13,11 +13,11 @@ import pytest
 from pktswarm.lab import namespaces
 
 LONGEST = (
-    "test_failures test_python test_search test_guides_upf test_guides test_run test_doctor test_upf_probe "
-    "test_benchmarks test_kept_ranks test_installed test_connections test_upf_handover test_launched_run "
-    "test_upf_shape test_fuzz_traces test_standing_cluster test_readme test_calibrate test_echo test_record test_lab "
-    "test_damage test_interactive test_upf_run test_xdp_truth test_routers test_replay_run test_upf_smf test_sources "
-    "test_conductor test_cli test_report test_configs"
+    "test_failures test_python test_search test_guides_upf test_guides test_run test_without_mpi test_doctor "
+    "test_upf_probe test_benchmarks test_kept_ranks test_installed test_connections test_upf_handover "
+    "test_launched_run test_upf_shape test_fuzz_traces test_standing_cluster test_readme test_calibrate test_echo "
+    "test_record test_lab test_damage test_interactive test_upf_run test_xdp_truth test_routers test_replay_run "
+    "test_upf_smf test_sources test_conductor test_cli test_report test_configs"
 ).split()
 """Files of ten seconds and more, roughly the longest first."""
 
