@@ -14,8 +14,8 @@ import time
 from pktswarm.traffic.protocol.rank_events import UtcReading
 
 TFD_TIMER_ABSTIME, TFD_TIMER_CANCEL_ON_SET = 1, 2
-FAR_S = 2**33
-"""Beyond any run, and within what the kernel's nanoseconds reach (the year 2242)."""
+FAR_S = 2**33 if ctypes.sizeof(ctypes.c_long) == 8 else 2**31 - 1
+"""Beyond any run, and within what the kernel's nanoseconds reach (the year 2242), or a time of 32 bits (2038)."""
 
 
 class _Timerspec(ctypes.Structure):

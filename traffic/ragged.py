@@ -32,10 +32,15 @@ def copy(target: Bytes, to: Integers, source: Bytes, at: Integers, size: Integer
 def _copy_blocks(target: Bytes, to: Integers, source: Bytes, at: Integers, size: Integers) -> None:
     """Copies the whole blocks of each row."""
     blocks = size // BLOCK_BYTES
-    row = np.repeat(np.arange(len(size)), blocks)
+    row = repeat(np.arange(len(size)), blocks)
     begin = (np.arange(len(row)) - (np.cumsum(blocks) - blocks)[row]) * BLOCK_BYTES
     if len(row):
         _copy_pieces(target, to[row] + begin, source, at[row] + begin, BLOCK_BYTES)
+
+
+def repeat(values: NDArray[Any], counts: NDArray[np.integer[Any]]) -> NDArray[Any]:
+    """np.repeat with counts of 64 bits, which it refuses where an address has 32."""
+    return np.repeat(values, counts.astype(np.intp, copy=False))
 
 
 def fill(target: Bytes, to: Integers, data: bytes) -> None:

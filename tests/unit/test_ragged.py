@@ -29,3 +29,11 @@ def test_the_same_bytes_to_many_places() -> None:
     target = np.zeros(30, np.uint8)
     ragged.fill(target, np.array([1, 27]), b"abc")
     assert target.tobytes() == b"\0abc" + bytes(23) + b"abc"
+
+
+def test_counts_that_numpy_cannot_cast_safely_repeat_too() -> None:
+    """Of 64 bits on a processor of 32, as these are for one of 64."""
+    counts = np.array([1, 0, 2], np.uint64)
+    with pytest.raises(TypeError):
+        np.repeat(np.arange(3), counts)
+    assert ragged.repeat(np.arange(3), counts).tolist() == [0, 2, 2]

@@ -233,7 +233,7 @@ def test_each_flow_is_whole_and_in_order_in_one_share(tmp_path: Path) -> None:
 
 # --- When ------------------------------------------------------------------------------------------------------------
 
-TIMES = np.array([5000, 9000, 6000]) * 1_000_000
+TIMES = np.array([5000, 9000, 6000], np.int64) * 1_000_000
 SIZES = np.array([60, 100, 60])
 
 

@@ -53,7 +53,7 @@ def local_whittle(power: Floats) -> float:
 
 def _diagram(power: Floats, number: int, hurst: float, length_s: float) -> Diagram:
     """Means of the periodogram over increasing ranges of frequency: single ordinates vary by a factor of ten."""
-    edges = np.unique(np.geomspace(1, len(power) + 1, DRAWN_POINTS).astype(np.int64))
+    edges = np.unique(np.geomspace(1, len(power) + 1, DRAWN_POINTS).astype(np.intp))
     width = np.diff(edges)
     mean = np.add.reduceat(power, edges[:-1] - 1) / width
     middle = (edges[:-1] + edges[1:] - 1) / 2

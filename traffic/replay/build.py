@@ -245,7 +245,7 @@ class _Chunk:
         last = int(self.place[-1] + self.frames.stored[self.rows][-1])
         quads = self.frames.store.view(np.uint32)[base // 4 : -(-last // 4) + 1].astype(np.uint64)
         first, end = -(-(self.l4 - base) // 4), -(-(stop - base) // 4)
-        bounds = np.empty(2 * len(first), np.int64)
+        bounds = np.empty(2 * len(first), np.intp)
         bounds[::2], bounds[1::2] = first, np.maximum(end, first)
         bounds = np.minimum(bounds, len(quads) - 1)
         total = np.add.reduceat(quads, bounds)[::2].astype(np.int64)

@@ -96,7 +96,7 @@ def shares(group: Integers, frame_bytes: Integers, nodes: int) -> Integers:
     """
     if nodes == 1:
         return np.zeros(len(group), np.int64)
-    loads = np.bincount(group, weights=frame_bytes + WIRE_OVERHEAD_BYTES).astype(np.int64)
+    loads = np.bincount(group.astype(np.intp), weights=frame_bytes + WIRE_OVERHEAD_BYTES).astype(np.int64)
     totals, chosen = [0] * nodes, np.zeros(len(loads), np.int64)
     for item in np.argsort(-loads, kind="stable").tolist():
         chosen[item] = totals.index(min(totals))

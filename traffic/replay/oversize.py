@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.dissect import TCP
+from pktswarm.traffic.ragged import repeat
 from pktswarm.traffic.replay.parse import ETHERNET_BYTES, Columns
 
 Integers = NDArray[np.int64]
@@ -73,8 +74,8 @@ def cut(columns: Columns, room: Integers) -> Pieces:
     payload = columns.end - columns.head_end
     pieces = np.where(able, -(-payload // np.maximum(segment, 1)), 1)
     kept = ~too_long | able
-    rows = np.repeat(np.flatnonzero(kept), pieces[kept])
-    index = np.arange(len(rows)) - np.repeat(np.cumsum(pieces[kept]) - pieces[kept], pieces[kept])
+    rows = repeat(np.flatnonzero(kept), pieces[kept])
+    index = np.arange(len(rows)) - repeat(np.cumsum(pieces[kept]) - pieces[kept], pieces[kept])
     skip = index * segment[rows] * able[rows]
     found = columns.take(rows)
     last = index == pieces[rows] - 1

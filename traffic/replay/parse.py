@@ -336,7 +336,7 @@ def _notes(path: Path, columns: Columns, channels: list[tuple[int, int, int, int
         notes.append(
             f"{path}: time goes backwards at {len(back)} packets, first at {first}: they are sent in order of time"
         )
-    counts = np.bincount(columns.channel, minlength=len(channels))
+    counts = np.bincount(columns.channel.astype(np.intp), minlength=len(channels))
     tunnels: Counter[str] = Counter()
     for count, (_, protocol, sport, dport) in zip(counts.tolist(), channels, strict=True):
         name = "GTP-U" if protocol == UDP and GTPU_PORT in (sport, dport) else TUNNELS.get(protocol)

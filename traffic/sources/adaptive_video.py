@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from pktswarm.traffic.ragged import repeat
 from pktswarm.traffic.random.parse import Distribution, Floats, Gamma, times
 from pktswarm.traffic.sources.base import Continuous, Items, checked, law, parameter
 from pktswarm.traffic.sources.processes import Ints, Spells, Steering, running_sums, ticks
@@ -76,7 +77,7 @@ class AdaptiveVideo(Continuous):
 
     def _with_startup(self, session: Ints, number: Ints, start_s: Floats) -> tuple[Ints, Floats]:
         often = np.where(number == 0, self.startup_segments, 1)
-        return np.repeat(session, often), np.repeat(start_s, often)
+        return repeat(session, often), repeat(start_s, often)
 
     def _rungs(self, draws: np.random.Generator, session: Ints) -> Ints:
         """An unbounded walk folded onto the ladder, which equals one that stays at the ends."""

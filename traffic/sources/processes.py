@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pktswarm.traffic.ragged import repeat
 from pktswarm.traffic.random.parse import Distribution, Floats, times
 from pktswarm.traffic.random.rates import Rates
 
@@ -113,8 +114,8 @@ def ticks(spells: Spells, period_s: float, begin_s: float, until_s: float) -> tu
 
 def ragged(counts: Ints) -> tuple[Ints, Ints]:
     """(row, place in the row) of each entry of rows with these numbers of entries."""
-    row = np.repeat(np.arange(counts.size), counts)
-    return row, np.arange(row.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    row = repeat(np.arange(counts.size), counts)
+    return row, np.arange(row.size) - repeat(np.cumsum(counts) - counts, counts)
 
 
 def running_sums(values: Floats, row: Ints, place: Ints) -> Floats:
