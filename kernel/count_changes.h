@@ -81,6 +81,7 @@ __noinline __u64 rest_from(struct xdp_md *ctx, __u32 offset, __u32 bytes)
 		at += 4;
 		bytes -= 4;
 	}
+	bytes &= 3;
 	return bytes ? sum + tail_of(ctx, at - (void *)(long)ctx->data, bytes) : sum;
 }
 
@@ -106,6 +107,7 @@ __noinline __u64 sum_from(struct xdp_md *ctx, __u32 offset, __u32 bytes)
 		at += BLOCK_BYTES;
 		bytes -= BLOCK_BYTES;
 	}
+	bytes &= BLOCK_BYTES - 1;
 	return bytes ? sum + rest_from(ctx, at - (void *)(long)ctx->data, bytes) : sum;
 }
 

@@ -12,11 +12,12 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator
-from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_bool, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from pktswarm.nodes.btf import Types
 from pktswarm.traffic.errors import EngineError
 
 NAME = "libbpf"
@@ -30,11 +31,12 @@ _PROGRAM_TYPES = {"tc": 3, "xdp": 6}
 _LOG_BYTES, _LOG_KEPT = 1 << 22, 4000
 _LIVE_FRAMES = 1 << 1
 _LOCKED = 1 << 2
-_BTF_KIND_STRUCT = 4
+KERNEL_TYPES = Path("/sys/kernel/btf/vmlinux")
+"""The kernel's own BTF. Kernels of boards often have none."""
 _PRINT = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
 _POINTER_RESULTS = (
     "bpf_object__open_file bpf_object__find_program_by_name bpf_object__find_map_by_name bpf_map__initial_value "
-    "bpf_program__attach_raw_tracepoint btf__parse_elf btf__type_by_id btf__name_by_offset"
+    "bpf_program__attach_raw_tracepoint btf__parse_elf btf__type_by_id btf__name_by_offset bpf_object__btf"
 ).split()
 
 
@@ -278,7 +280,14 @@ class BpfObject:
         if _library().calls.bpf_program__set_autoload(c_void_p(self._find_program(program)), c_bool(False)):
             raise _library().error(f"leaving out program {program}")
 
+    def types(self) -> Types:
+        return Types(_library().calls, int(_library().calls.bpf_object__btf(c_void_p(self._handle))))
+
     def load(self) -> None:
+        # Without types of its own a kernel does not recognize the context of a global function, which it checks once
+        # for all; a static one it checks at each call, with what is passed there.
+        if not KERNEL_TYPES.exists():
+            self.types().make_static()
         if _library().calls.bpf_object__load(c_void_p(self._handle)):
             raise _library().error(f"the kernel rejected {self.path.name}")
 
@@ -328,27 +337,17 @@ class BpfObject:
 def struct_layout(path: Path, name: str) -> dict[str, tuple[int, int]]:
     """Returns field → (offset, size) in bytes of a struct of a compiled object, from its BTF. Needs no root."""
     calls = _library().calls
-    btf = calls.btf__parse_elf(str(path).encode(), None)
-    if not btf:
+    handle = calls.btf__parse_elf(str(path).encode(), None)
+    if not handle:
         raise _library().error(f"reading the types of {path.name}")
     try:
-        number = calls.btf__find_by_name_kind(c_void_p(btf), name.encode(), _BTF_KIND_STRUCT)
-        if number < 0:
+        types = Types(calls, handle)
+        number = types.struct(name)
+        if number is None:
             raise EngineError(NAME, f"{path.name} has no struct {name}")
-        return dict(_members(btf, number))
+        return dict(types.members(number))
     finally:
-        calls.btf__free(c_void_p(btf))
-
-
-def _members(btf: int, number: int) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Reads struct btf_type (name, info, size), then a struct btf_member (name, type, offset in bits) per field."""
-    calls = _library().calls
-    place = calls.btf__type_by_id(c_void_p(btf), number)
-    fields = ctypes.cast(place, POINTER(c_uint32))[1] & 0xFFFF
-    words = ctypes.cast(place, POINTER(c_uint32))[3 : 3 + 3 * fields]
-    for name, kind, bits in zip(words[::3], words[1::3], words[2::3], strict=True):
-        text = ctypes.string_at(calls.btf__name_by_offset(c_void_p(btf), name)).decode()
-        yield text, (bits // 8, int(calls.btf__resolve_size(c_void_p(btf), kind)))
+        calls.btf__free(c_void_p(handle))
 
 
 def attach_program(program_fd: int, interface_index: int, mode: XdpMode) -> int:
