@@ -10,7 +10,7 @@ from typing import Any
 KIND_PTR, KIND_STRUCT, KIND_TYPEDEF, KIND_FUNC = 2, 4, 8, 12
 CONTEXTS = ("xdp_md", "__sk_buff")
 LOW_16 = 0xFFFF
-"""Of a type's info: a struct's fields, a prototype's arguments, a function's linkage (0 static, 1 global)."""
+"""In a type's info: a struct's fields, a prototype's arguments, a function's linkage (0 static, 1 global)."""
 
 
 class Types:

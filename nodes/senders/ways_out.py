@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ MOST_FIRST_BYTES = 1514
 @dataclass(frozen=True)
 class WayOut:
     """`name`: of the engine. `live`: XDP live frames, in batches; otherwise clones of an skb, one by one. `plain`: the
-    program for kernels without bpf_loop(); None: it needs a newer kernel in any case."""
+    program for kernels that take no bpf_loop(); None: it needs a newer kernel in any case."""
 
     name: str
     program: Path
@@ -26,11 +27,13 @@ class WayOut:
 
     def program_for(self, release: tuple[int, int], noisy: bool) -> Path:
         """`noisy`: frames have random payload."""
-        if self.plain is None or release >= LOOP_KERNEL:
+        interpreted = availability.is_interpreted()
+        if self.plain is None or (release >= LOOP_KERNEL and not interpreted):
             return self.program
         if noisy:
-            problem = f"random payload needs Linux 5.17, this is {release[0]}.{release[1]} (allowed: fill or hex)"
-            raise EngineError(self.name, problem)
+            has = os.uname().machine if interpreted else f"{release[0]}.{release[1]}"
+            needs = "a kernel that compiles programs with callbacks" if interpreted else "Linux 5.17"
+            raise EngineError(self.name, f"random payload needs {needs}, this is {has} (allowed: fill or hex)")
         return self.plain
 
 

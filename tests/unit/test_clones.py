@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from pktswarm.nodes import availability, clones, engines, libbpf
 from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.senders import ways_out
+from pktswarm.traffic.errors import EngineError
 
 
 def test_the_kernel_s_result_is_told_in_words() -> None:
@@ -35,3 +38,15 @@ def test_an_old_kernel_and_a_missing_object_are_reasons(monkeypatch: pytest.Monk
 
 def test_both_field_engines_are_tried_on_an_interface() -> None:
     assert [name for name, known in engines.SENDERS.items() if known.unfit] == ["xdp", "tc"]
+
+
+def test_32_bit_arm_sends_clones_without_callbacks_and_has_no_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    uname = os.uname_result(("Linux", "board", "6.1.0-50-armmp", "#1", "armv7l"))
+    monkeypatch.setattr(os, "uname", lambda: uname)
+    assert availability.tc_sender() == ""
+    why = "the kernel of armv7l does not compile a program with callbacks"
+    assert availability.xdp_sender() == availability.xdp_receiver() == why
+    assert ways_out.CLONES.program_for((6, 1), noisy=False) == availability.PLAIN_CLONER
+    needs = r"random payload needs a kernel that compiles programs with callbacks, this is armv7l \(allowed: fill"
+    with pytest.raises(EngineError, match=needs):
+        ways_out.CLONES.program_for((6, 1), noisy=True)
