@@ -27,6 +27,8 @@ SAME = {
     "mpi4py": "install the master's version there",
     "word_bits": "MPI needs one word size: 32 or 64 bits on all hosts",
 }
+OF_MPI = ("mpi", "mpi4py", "mpi_missing", "word_bits")
+"""Versions that do not matter on a node without MPI."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def _how_to_reach(answer: Answer) -> str:
 
 
 def _versions(document: HostReport, wanted: dict[str, str], without_mpi: bool) -> Findings:
-    has = {name: version for name, version in document["versions"].items() if not (without_mpi and "mpi" in name)}
+    has = {name: version for name, version in document["versions"].items() if not (without_mpi and name in OF_MPI)}
     if "mpi_missing" in has:
         yield "wrong", f"MPI does not load: {has['mpi_missing']}", "install mpi4py and MPICH: ./bootstrap"
     for name, mend in SAME.items():

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -80,6 +81,16 @@ def found(*answers: Answer) -> list[judge.Finding]:
 def test_of_what_is_well_nothing_is_said() -> None:
     assert found(answer()) == []
     assert judge.status([]) == 0
+
+
+@pytest.mark.parametrize("what", ["mpi", "mpi4py", "mpi_missing", "word_bits", "pktswarm"])
+def test_a_node_without_mpi_is_judged_by_the_rest(what: str) -> None:
+    one = answer({f"versions.{what}": "4.0"})
+    assert len(found(one)) == 1
+    without = replace(one, host=replace(one.host, mpi="none"))
+    assert [finding.what for finding in found(without)] == (
+        ["pktswarm is 4.0, the master's is 0.1.0"] if what == "pktswarm" else []
+    )
 
 
 def test_a_node_that_the_inventorys_own_cluster_holds_is_no_fault() -> None:
