@@ -1,11 +1,11 @@
-"""An arm64 Debian, emulated by qemu, in place of a bare node of a lab: another machine with another kernel.
+"""A Debian on ARM, emulated by qemu, in place of a bare node of a lab: another machine with another kernel.
 
     state = lab.up("arm", 1, 1, bare="bookworm")
-    with emulated.in_place_of(state, "rx1"): ...
+    with emulated.in_place_of(state, "rx1", emulated.ARM64): ...
 
 It has the node's addresses, MACs, names and SSH keys; the node's two cables lead to it over bridges in the node's own
 network namespace. Everything is computed, about thirty times slower than a board does it. Its disk is made once, below
-the cache of bare roots; what a machine writes is forgotten with it. No package of arm64 comes to this machine: Debian's
+the cache of bare roots; what a machine writes is forgotten with it. No package of ARM comes to this machine: Debian's
 kernel is unpacked, and the second half of debootstrap runs in the emulation.
 """
 
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pktswarm.lab import ssh
@@ -33,15 +34,36 @@ DISK, KERNEL, FIRST = "disk", "kernel", "first.cpio"
 """The stored files of a machine: disk, kernel, and initial RAM disk."""
 DISK_BYTES = 6 << 30
 """A sparse file: 1 GB of it is written."""
-PACKAGES = ("openssh-server", "systemd-sysv", "udev", "iproute2", "kmod", "busybox-static", "linux-image-arm64")
+PACKAGES = ("openssh-server", "systemd-sysv", "udev", "iproute2", "kmod", "busybox-static")
 LEFT_OUT = ("linux-image-", "initramfs-tools")
 """Downloaded, but not installed there: this machine makes the initial RAM disk."""
-PROGRAMS = {"qemu-system-aarch64": "qemu-system-arm", "debootstrap": "debootstrap", "cpio": "cpio", "depmod": "kmod"}
+PROGRAMS = {"debootstrap": "debootstrap", "cpio": "cpio", "depmod": "kmod"}
+QEMU_PACKAGE = "qemu-system-arm"
 MODULES = ("virtio_pci", "virtio_blk", "ext4")
 SECOND_STAGE_S, BOOT_S = 1800.0, 600.0
-MACHINE = ("-machine", "virt", "-cpu", "max,pauth-impdef=on", "-accel", "tcg,thread=multi")
-"""qemu computes Arm's pointer authentication slowly; its own algorithm is sufficient."""
 DONE = "pktswarm: the second stage is done"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A kind of machine. `architecture`: Debian's name of it; `options`: of qemu; `memory` as qemu takes it."""
+
+    architecture: str
+    qemu: str
+    options: tuple[str, ...]
+    kernel: str
+    memory: str
+
+
+# qemu computes Arm's pointer authentication slowly; its own algorithm is sufficient.
+ARM64 = Machine(
+    "arm64", "qemu-system-aarch64", ("-machine", "virt", "-cpu", "max,pauth-impdef=on"), "linux-image-arm64", "4G"
+)
+# As much memory as the ODROID-C1 has. Debian's kernel for armhf addresses 32 bits: the PCI bus must lie within them.
+ARMHF = Machine(
+    "armhf", "qemu-system-arm", ("-machine", "virt,highmem=off", "-cpu", "cortex-a15"), "linux-image-armmp", "1G"
+)
+MACHINES = {machine.architecture: machine for machine in (ARM64, ARMHF)}
 
 INIT = f"""#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -63,15 +85,15 @@ poweroff -f
 
 
 @contextlib.contextmanager
-def in_place_of(state: LabState, name: str, cpus: int = 2, memory: str = "4G") -> Iterator[subprocess.Popen[bytes]]:
+def in_place_of(state: LabState, name: str, kind: Machine, cpus: int = 2) -> Iterator[subprocess.Popen[bytes]]:
     """Runs the machine, from the first answer of its sshd to the end of the block.
 
     Raises PktswarmError if it is not there within BOOT_S, with the last words of its console.
     """
-    folder = make_machine()
+    folder = make_machine(kind)
     node = next(one for one in state.plan.nodes if one.name == name)
     pid = state.keeper.pids[name]
-    scratch = Path(tempfile.mkdtemp(prefix="pktswarm-arm64-"))
+    scratch = Path(tempfile.mkdtemp(prefix=f"pktswarm-{kind.architecture}-"))
     try:
         _join_cables(pid)
         _pack(scratch / "node.cpio", files_of(node, state, Path(f"/proc/{pid}/root{ssh.FOLDER}"), scratch / "files"))
@@ -82,7 +104,7 @@ def in_place_of(state: LabState, name: str, cpus: int = 2, memory: str = "4G") -
             *_interface("tap1", node.mac),
         ]
         inside = ["nsenter", f"--net=/proc/{pid}/ns/net"]
-        machine = _start(inside, folder, scratch, ["-smp", str(cpus), "-m", memory, "-snapshot", *interfaces])
+        machine = _start(kind, inside, folder, scratch, ["-smp", str(cpus), "-snapshot", *interfaces])
         try:
             _await_sshd(machine, state, node, scratch)
             yield machine
@@ -92,20 +114,21 @@ def in_place_of(state: LabState, name: str, cpus: int = 2, memory: str = "4G") -
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def make_machine() -> Path:
+def make_machine(kind: Machine) -> Path:
     """Returns the folder with a machine's disk and kernel, made on first use in about ten minutes."""
-    missing = {package for program, package in PROGRAMS.items() if not shutil.which(program)}
+    programs = {**PROGRAMS, kind.qemu: QEMU_PACKAGE}
+    missing = {package for program, package in programs.items() if not shutil.which(program)}
     if missing:
         raise PktswarmError(f"not installed: apt install {' '.join(sorted(missing))}")
-    folder = CACHE / f"arm64-{SUITE}"
+    folder = CACHE / f"{kind.architecture}-{SUITE}"
     if folder.is_dir():
         return folder
-    print(f"lab: making an arm64 machine in {folder}, once; this takes about ten minutes", file=sys.stderr)
+    print(f"lab: making a machine of {kind.architecture} in {folder}, once: about ten minutes", file=sys.stderr)
     CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
     making = Path(tempfile.mkdtemp(prefix=f"{folder.name}.making-", dir=CACHE))
     try:
-        _first_stage(making)
-        _second_stage(making)
+        _first_stage(kind, making)
+        _second_stage(kind, making)
         shutil.rmtree(making / "root")
         making.rename(folder)
     finally:
@@ -113,11 +136,11 @@ def make_machine() -> Path:
     return folder
 
 
-def _first_stage(folder: Path) -> None:
+def _first_stage(kind: Machine, folder: Path) -> None:
     """Unpacks packages with this machine's programs, and makes the disk, the kernel and the initial RAM disk."""
     root, unpacked = folder / "root", folder / "root/unpacked"
-    _checked("debootstrap", "--arch=arm64", "--foreign", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE,
-             str(root))  # fmt: skip
+    include = f"--include={','.join((*PACKAGES, kind.kernel))}"
+    _checked("debootstrap", f"--arch={kind.architecture}", "--foreign", "--variant=minbase", include, SUITE, str(root))
     chosen = root / "debootstrap/base"
     chosen.write_text(" ".join(name for name in chosen.read_text().split() if not name.startswith(LEFT_OUT)) + "\n")
     for package in ("linux-image-[0-9]", "busybox-static"):
@@ -153,11 +176,11 @@ def _first_files(unpacked: Path, version: str, folder: Path) -> Path:
     return folder
 
 
-def _second_stage(folder: Path) -> None:
+def _second_stage(kind: Machine, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         shutil.copy2(folder / FIRST, scratch / "first")
-        machine = _start([], folder, scratch, ["-smp", "2", "-m", "2G", "-nic", "none"])
+        machine = _start(kind, [], folder, scratch, ["-smp", "2", "-nic", "none"])
         try:
             machine.wait(SECOND_STAGE_S)
         except subprocess.TimeoutExpired:
@@ -165,12 +188,15 @@ def _second_stage(folder: Path) -> None:
         finally:
             _end(machine)
         if DONE not in (scratch / "console").read_text(errors="replace"):
-            raise PktswarmError(f"the arm64 machine was not made: {_last_output(scratch)}")
+            raise PktswarmError(f"the machine of {kind.architecture} was not made: {_last_output(scratch)}")
 
 
-def _start(inside: Sequence[str], folder: Path, scratch: Path, more: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start(
+    kind: Machine, inside: Sequence[str], folder: Path, scratch: Path, more: Sequence[str]
+) -> subprocess.Popen[bytes]:
     """Starts a process that ends with this one, however this one ends."""
-    command = ["setpriv", "--pdeathsig", "KILL", *inside, "qemu-system-aarch64", *MACHINE, "-display", "none"]
+    command = ["setpriv", "--pdeathsig", "KILL", *inside, kind.qemu, *kind.options, "-accel", "tcg,thread=multi"]
+    command += ["-m", kind.memory, "-display", "none"]
     command += ["-kernel", str(folder / KERNEL), "-initrd", str(scratch / "first"), "-append", "console=ttyAMA0 quiet"]
     command += ["-drive", f"file={folder / DISK},format=raw,if=virtio,cache=unsafe", "-device", "virtio-rng-pci"]
     command += ["-serial", f"file:{scratch / 'console'}", "-monitor", "none", "-no-reboot", *more]
@@ -252,7 +278,7 @@ def _await_sshd(machine: subprocess.Popen[bytes], state: LabState, node: Node, s
         if subprocess.run(login, capture_output=True, stdin=subprocess.DEVNULL, check=False).returncode == 0:
             return
         time.sleep(1.0)
-    raise PktswarmError(f"{node.name}: the arm64 machine does not answer: {_last_output(scratch)}")
+    raise PktswarmError(f"{node.name}: the machine does not answer: {_last_output(scratch)}")
 
 
 def _last_output(scratch: Path) -> str:

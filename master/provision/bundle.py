@@ -1,6 +1,7 @@
 """The archive for a node: the lock file's wheels for its Python and machine, and pktswarm's wheel.
 
 `python -m pktswarm.master.provision.bundle --python 3.13 --machine x86_64`, on the master, prints a Bundle as JSON.
+Without `--machine` the archive has pktswarm's wheel only: the node's distribution has the rest.
 Wheels are downloaded once to `~/.cache/pktswarm`, and checked against the lock file's hashes there and on the node.
 pktswarm's wheel is built once for each state of the source, for all Pythons and machines. An installed pktswarm has no
 source: its wheel is packed again from its files.
@@ -53,16 +54,16 @@ class Bundle(TypedDict):
     mpich: str
 
 
-def bundle(python: str, machine: str) -> Bundle:
-    """Makes the archive. Raises EngineError with pip's output."""
+def bundle(python: str, machine: str | None) -> Bundle:
+    """Makes the archive; for no machine one without the lock file's wheels. Raises EngineError with pip's output."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         own = _own_wheel()
-        folder = cache() / f"cp{python.replace('.', '')}-{machine}"
+        folder = cache() / (f"cp{python.replace('.', '')}-{machine}" if machine else "own")
         folder.mkdir(exist_ok=True)
-        wheels = _fetch(folder, python, machine)
-        files = sorted([*wheels.glob("*.whl"), LOCK, own], key=lambda path: path.name)
+        locked = [*_fetch(folder, python, machine).glob("*.whl"), LOCK] if machine else []
+        files = sorted([*locked, own], key=lambda path: path.name)
         digest = _digest(files)
         path = folder / f"bundle-{digest[:16]}.tar"
         if not path.exists():
@@ -210,7 +211,7 @@ def main() -> int:
         prog="pktswarm.master.provision.bundle", description="Makes the archive for a node."
     )
     parser.add_argument("--python", required=True, help="Python of the node, such as 3.13")
-    parser.add_argument("--machine", required=True, help="machine of the node, such as x86_64")
+    parser.add_argument("--machine", help="machine of the node, such as x86_64; left out: pktswarm's wheel only")
     arguments = parser.parse_args()
     try:
         print(json.dumps(bundle(arguments.python, arguments.machine)))

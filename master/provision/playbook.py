@@ -10,14 +10,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from pktswarm.master.cluster import inventory
 from pktswarm.traffic.errors import BadInput, EngineError
 
 FOLDER = Path(__file__).resolve().parents[2] / "ansible"
 LOCK = FOLDER / "requirements.lock"
+Action = Literal["provision", "check", "undo"]
+"""Names of the playbooks. `check` only reads."""
+FINDING = re.compile(r'"msg": "(\S+?): (.+)"')
+"""A host's name, and what was found there or why it is refused, as the role's tasks print it."""
 RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)\b", re.MULTILINE)
 END_S = 5.0
 
@@ -31,6 +36,8 @@ class Provisioned:
     changed: int
     unreachable: int
     failed: int
+    finding: str = ""
+    """What a check found."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +81,11 @@ def fetch_ansible() -> None:
     stamp.write_text(digest)
 
 
-def play(hosts: inventory.Inventory, undo: bool, show: Callable[[str], None]) -> Outcome:
+def play(hosts: inventory.Inventory, action: Action, show: Callable[[str], None]) -> Outcome:
     """Runs the playbook on all hosts, with `show` for each line. Raises EngineError if Ansible itself fails."""
     with tempfile.TemporaryDirectory(prefix="pktswarm-") as scratch:
         process = subprocess.Popen(
-            command(hosts, undo),
+            command(hosts, action),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -91,11 +98,12 @@ def play(hosts: inventory.Inventory, undo: bool, show: Callable[[str], None]) ->
         finally:
             _end(process)
             _close_connections(Path(scratch) / "ssh")
-    return read(output, process.returncode)
+    outcome = read(output, process.returncode)
+    return with_findings(outcome) if action == "check" else outcome
 
 
-def command(hosts: inventory.Inventory, undo: bool) -> list[str]:
-    playbook = FOLDER / ("undo.yml" if undo else "provision.yml")
+def command(hosts: inventory.Inventory, action: Action) -> list[str]:
+    playbook = FOLDER / f"{action}.yml"
     found = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(hosts.path.resolve()), str(playbook)]
     # A lab's master is this machine.
     return [*found, "--limit", "transmit:receive"] if hosts.variables.get("pktswarm_lab") else found
@@ -104,10 +112,20 @@ def command(hosts: inventory.Inventory, undo: bool) -> list[str]:
 def read(words: str, status: int) -> Outcome:
     """Parses the recap in `words`. Raises EngineError without one: no host was reached, or Ansible failed."""
     recap = words.rpartition("PLAY RECAP")[2]
-    found = [Provisioned(row[0], *map(int, row[1:])) for row in RECAP.findall(recap)] if recap != words else []
+    found = [_provisioned(*row) for row in RECAP.findall(recap)] if recap != words else []
     if not found or (status != 0 and not any(host.unreachable or host.failed for host in found)):
         raise EngineError("ansible-playbook", f"exit status {status} without a failed host", words[-2000:])
     return Outcome(tuple(found), words)
+
+
+def _provisioned(host: str, ok: str, changed: str, unreachable: str, failed: str) -> Provisioned:
+    return Provisioned(host, int(ok), int(changed), int(unreachable), int(failed))
+
+
+def with_findings(outcome: Outcome) -> Outcome:
+    """Adds to each host the last message about it."""
+    findings = dict(FINDING.findall(outcome.words))
+    return replace(outcome, hosts=tuple(replace(one, finding=findings.get(one.host, "")) for one in outcome.hosts))
 
 
 def _environment(scratch: str) -> dict[str, str]:

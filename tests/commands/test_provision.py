@@ -2,13 +2,16 @@
 
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from pktswarm.lab import bare, mirror
 from pktswarm.lab.plan import plan
 from pktswarm.lab.record_file import Keeper, read, write
+from pktswarm.master.cli.app import app
 from pktswarm.master.cluster import inventory
 from pktswarm.master.provision import bundle, playbook
 from pktswarm.master.run.launch import Launch
@@ -45,6 +48,36 @@ def test_ansible_that_fails_without_naming_a_host_is_an_error(words: str) -> Non
         playbook.read(words, 1)
 
 
+CHECKED = """\
+ok: [rx1] => {
+    "msg": "rx1: trixie on armv7l, 32 bits: not provisioned yet; packages to install: sudo; account pktswarm: is there"
+}
+fatal: [tx1]: FAILED! => {"assertion": "pktswarm_host.interface == 'there'", "changed": false, "evaluated_to": false, \
+"msg": "tx1: traffic_interface = eth7: no such interface on the host"}
+
+PLAY RECAP *********************************************************************
+rx1                        : ok=9    changed=0    unreachable=0    failed=0    skipped=0    rescued=0    ignored=0
+tx1                        : ok=6    changed=0    unreachable=0    failed=1    skipped=0    rescued=0    ignored=0
+
+"""
+"""As ansible-core 2.19 prints it."""
+
+
+def test_a_check_has_a_finding_for_each_host() -> None:
+    outcome = playbook.with_findings(playbook.read(CHECKED, 2))
+    assert {one.host: one.finding for one in outcome.hosts} == {
+        "rx1": "trixie on armv7l, 32 bits: not provisioned yet; packages to install: sudo; account pktswarm: is there",
+        "tx1": "traffic_interface = eth7: no such interface on the host",
+    }
+    assert outcome.failed == ["tx1"]
+
+
+def test_a_check_is_not_an_undo() -> None:
+    done = CliRunner().invoke(app, ["provision", "--check", "--undo", "--hosts", "hosts/example.yml"])
+    assert isinstance(done.exception, BadInput)
+    assert str(done.exception) == "provision: --check: not with --undo (allowed: one of the two)"
+
+
 def test_a_lab_whose_nodes_are_this_machine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"nodes of this lab share the files of this machine.*--bare"):
         playbook.check(lab_inventory(tmp_path).path)
@@ -58,13 +91,13 @@ def test_an_installation_without_playbooks_is_refused(tmp_path: Path, monkeypatc
 
 def test_a_bare_lab_is_provisioned_but_for_its_master(tmp_path: Path) -> None:
     found = playbook.check(lab_inventory(tmp_path, "bookworm").path)
-    assert playbook.command(found, undo=False)[-2:] == ["--limit", "transmit:receive"]
-    assert playbook.command(found, undo=True)[3].endswith("ansible/undo.yml")
+    assert playbook.command(found, "provision")[-2:] == ["--limit", "transmit:receive"]
+    assert playbook.command(found, "undo")[3].endswith("ansible/undo.yml")
     assert read(found.path) == KEEPER
 
 
 def test_real_hosts_are_all_provisioned() -> None:
-    command = playbook.command(playbook.check(Path("hosts/cloud.example.yml")), undo=False)
+    command = playbook.command(playbook.check(Path("hosts/cloud.example.yml")), "provision")
     assert "--limit" not in command and command[3].endswith("ansible/provision.yml")
 
 
@@ -104,6 +137,14 @@ def test_the_mirror_takes_requests_apart() -> None:
 def test_the_mirror_is_for_packages_alone(line: str) -> None:
     with pytest.raises(ValueError, match="not for packages"):
         mirror.request(line.encode() + b"\r\n\r\n")
+
+
+def test_a_machine_without_wheels_gets_pktswarms_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = bundle.bundle("3.11", None)
+    with tarfile.open(found["path"]) as archive:
+        assert archive.getnames() == [f"bundle/{found['wheel']}"]
+    assert bundle.bundle("3.13", None) == found, "one for all Pythons"
 
 
 def test_a_wheel_is_built_once_of_each_state_of_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

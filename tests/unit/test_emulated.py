@@ -1,4 +1,4 @@
-"""What makes an emulated machine a node of a lab. The machine itself: tests/bare/arm64.py."""
+"""What makes an emulated machine a node of a lab. The machine itself: tests/bare/arm.py."""
 
 from __future__ import annotations
 
@@ -41,4 +41,4 @@ def test_the_machine_gets_the_nodes_names_addresses_and_keys(state: LabState, tm
 def test_what_is_not_installed_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "cpio" else f"/usr/bin/{name}")
     with pytest.raises(PktswarmError, match=r"apt install cpio$"):
-        emulated.make_machine()
+        emulated.make_machine(emulated.ARMHF)
