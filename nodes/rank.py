@@ -109,6 +109,7 @@ class Rank:
         self.link.flush(5.0)
         if not self.whole or not self.launcher.lives:
             os._exit(0)  # MPI's finalize would wait for the dead
+        self.launcher.finalizing()
         self.link.finalize()
         return 0
 

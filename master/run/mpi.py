@@ -9,7 +9,7 @@ from typing import Any
 
 import mpi4py
 
-from pktswarm.traffic.protocol.anchor import Anchor
+from pktswarm.traffic.protocol.anchor import Launcher
 from pktswarm.traffic.protocol.barrier import Barrier
 from pktswarm.traffic.protocol.codec import encode, parse
 from pktswarm.traffic.protocol.messages import BULK_BYTES
@@ -42,7 +42,7 @@ class World:
 
     without_mpi: frozenset[int] = frozenset()
 
-    def __init__(self, launcher: Anchor) -> None:
+    def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
         MPI.Init()
         self.world = MPI.COMM_WORLD
@@ -137,6 +137,7 @@ class World:
         return self._launcher.lives
 
     def finalize(self) -> None:
+        self._launcher.finalizing()
         MPI.Finalize()
 
     def _post(self, rank: int, tag: int, data: bytes) -> bool:

@@ -6,6 +6,7 @@ itself needs both only until all ranks have found each other (docs/decisions/000
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -13,7 +14,7 @@ import socket
 from typing import Protocol
 
 from pktswarm.traffic.protocol import unprivileged
-from pktswarm.traffic.protocol.pmi import Relay
+from pktswarm.traffic.protocol.pmi import FINALIZING, Relay
 
 PR_SET_PDEATHSIG = 1
 
@@ -23,6 +24,7 @@ class Launcher(Protocol):
     def lives(self) -> bool: ...
     def hold(self) -> None: ...
     def release(self) -> None: ...
+    def finalizing(self) -> None: ...
 
 
 class NoAnchor:
@@ -34,6 +36,9 @@ class NoAnchor:
         pass
 
     def release(self) -> None:
+        pass
+
+    def finalizing(self) -> None:
         pass
 
 
@@ -58,6 +63,14 @@ class Anchor:
         """All ranks are connected: the launcher is not needed any more."""
         die_with_parent(0)
 
+    @staticmethod
+    def finalizing() -> None:
+        """Just before MPI_Finalize: returns when the anchor ignores the proxies' signal."""
+        with contextlib.suppress(OSError):
+            os.write(_proxy(), FINALIZING + b"\n")
+            while os.read(_proxy(), 1) not in (b"\n", b""):
+                pass
+
 
 def drop(user: str) -> Anchor:
     """Returns in the rank. The anchor becomes `user`, relays between rank and proxy, and ends with the rank's exit
@@ -71,9 +84,6 @@ def drop(user: str) -> Anchor:
         theirs.close()
         return Anchor(anchor)
     theirs.close()
-    # With -disable-auto-cleanup a proxy sends this to all of a job when the first rank has finalized, as if it had
-    # died: the anchor would end in the middle of another rank's MPI_Finalize.
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     unprivileged.become(user)
     status = Relay(socket.socket(fileno=_proxy()), ours).until_end_of(rank)
     os._exit(abs(os.waitstatus_to_exitcode(status)))

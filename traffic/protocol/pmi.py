@@ -1,4 +1,4 @@
-"""Relays PMI between a rank and the proxy of MPICH that started it, except for one request.
+"""Relays PMI between a rank and the proxy of MPICH that started it, except for one request and one word of the rank.
 
 On a request for PMI_hwloc_xmlfile the proxy writes the topology of its machine to a file in /tmp, which stays there
 when the proxy is killed. MPICH reads the topology itself where the proxy has no such file; so the relay answers that.
@@ -16,6 +16,8 @@ from collections.abc import Iterator
 _QUESTION = b"key=PMI_hwloc_xmlfile"
 _ANSWER = b"cmd=get_result rc=0 msg=success value=unavailable\n"
 _AT_ONCE_BYTES = 1 << 16
+FINALIZING = b"pktswarm: finalizing"
+"""A line from the rank to the relay alone, which answers with it."""
 
 
 class Relay:
@@ -56,6 +58,11 @@ class Relay:
         for line in lines:
             if _QUESTION in line:
                 self._rank.sendall(_ANSWER)
+            elif line == FINALIZING:
+                # With -disable-auto-cleanup the proxies send this when the first rank has finalized, as if it had died:
+                # the relay would end in the middle of MPI_Finalize. Before that, a rank of the job has died.
+                signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+                self._rank.sendall(line + b"\n")
             else:
                 self._proxy.sendall(line + b"\n")
 

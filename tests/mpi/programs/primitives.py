@@ -43,9 +43,9 @@ def wait(take: Callable[[], T | None], seconds: float = PATIENCE_S) -> T:
 
 def master(folder: Path) -> None:  # noqa: C901 - the phases of a run, in their order
     from pktswarm.master.run.mpi import World
-    from pktswarm.traffic.protocol.anchor import Anchor
+    from pktswarm.traffic.protocol.anchor import NoAnchor
 
-    world = World(Anchor(os.getppid()))
+    world = World(NoAnchor())
     ranks = range(1, world.size)
     files = 0
     hello: list[int] = []
