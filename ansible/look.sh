@@ -1,5 +1,6 @@
 # What `pktswarm provision --check` reads of a host, as lines `name=value`: it needs no Python there and changes nothing.
 # $folder: the environment's; $account; $interface: of the traffic, or empty.
+# shellcheck source=/dev/null
 . /etc/os-release
 echo "release=${VERSION_CODENAME:-${ID:-unknown}}"
 if [ -e /etc/debian_version ]; then echo family=Debian; else echo "family=${ID:-unknown}"; fi
@@ -8,11 +9,6 @@ echo "bits=$(getconf LONG_BIT)"
 echo "installed=$(dpkg-query --show --showformat '${db:Status-Status} ${Package}\n' 2>/dev/null | sed -n 's/^installed //p' |
   tr '\n' ' ')"
 if getent passwd "$account" >/dev/null; then echo account=there; else echo account=new; fi
-if [ -e /etc/pktswarm/state.json ]; then
-  echo folder=own
-elif [ -e "$folder" ]; then
-  echo folder=foreign
-else
-  echo folder=new
-fi
+if [ -e "$folder" ]; then echo folder=there; else echo folder=new; fi
+if [ -e /etc/pktswarm/state.json ]; then echo "state=$(tr '\n' ' ' </etc/pktswarm/state.json)"; else echo 'state={"format": 1}'; fi
 if [ -z "$interface" ] || [ -e "/sys/class/net/$interface" ]; then echo interface=there; else echo interface=missing; fi

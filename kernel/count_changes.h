@@ -81,7 +81,7 @@ __noinline __u64 rest_from(struct xdp_md *ctx, __u32 offset, __u32 bytes)
 		at += 4;
 		bytes -= 4;
 	}
-	bytes &= 3;
+	bytes &= 3; /* as it is; the verifier would follow each end of the loop with another range */
 	return bytes ? sum + tail_of(ctx, at - (void *)(long)ctx->data, bytes) : sum;
 }
 
@@ -107,6 +107,7 @@ __noinline __u64 sum_from(struct xdp_md *ctx, __u32 offset, __u32 bytes)
 		at += BLOCK_BYTES;
 		bytes -= BLOCK_BYTES;
 	}
+	/* As it is, but for a payload that ends behind the frame, whose sum is wrong in any case. See rest_from(). */
 	bytes &= BLOCK_BYTES - 1;
 	return bytes ? sum + rest_from(ctx, at - (void *)(long)ctx->data, bytes) : sum;
 }

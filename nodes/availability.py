@@ -18,15 +18,9 @@ CLONES_KERNEL = (5, 10)
 """The oldest kernel for which the engine tc is written."""
 SENDER, COUNTER = libbpf.OBJECTS / "send.o", libbpf.OBJECTS / "count.o"
 CLONER, PLAIN_CLONER = libbpf.OBJECTS / "send_tc.o", libbpf.OBJECTS / "send_tc_plain.o"
-
-
 INTERPRETED = ("armv6l", "armv7l")
 """Machines for which the kernel compiles no program that has functions. It interprets it, and then takes neither a
 callback (bpf_loop()) nor a tail call in it."""
-
-
-def is_interpreted() -> bool:
-    return os.uname().machine in INTERPRETED
 
 
 def nothing() -> str:
@@ -36,11 +30,12 @@ def nothing() -> str:
 def xdp_sender() -> str:
     if libbpf.kernel() < LIVE_FRAMES_KERNEL:
         return f"Linux {libbpf.kernel()[0]}.{libbpf.kernel()[1]} has no XDP live frames (5.18 has)"
-    return _interpreted() or _object(SENDER)
+    return callbacks() or _object(SENDER)
 
 
-def _interpreted() -> str:
-    return f"the kernel of {os.uname().machine} does not compile a program with callbacks" if is_interpreted() else ""
+def callbacks() -> str:
+    machine = os.uname().machine
+    return f"the kernel of {machine} does not compile a program with callbacks" if machine in INTERPRETED else ""
 
 
 def tc_sender() -> str:
@@ -56,7 +51,7 @@ def _object(program: Path) -> str:
 
 
 def xdp_receiver(program: Path = COUNTER) -> str:
-    if why := _interpreted() or libbpf.missing():
+    if why := callbacks() or libbpf.missing():
         return why
     if not program.exists():
         return f"{program.name} is not there (kernel/build.sh compiles it)"

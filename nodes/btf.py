@@ -35,6 +35,7 @@ class Types:
             yield self._text(name), (bits // 8, int(self._calls.btf__resolve_size(self._handle, kind)))
 
     def linkages(self) -> dict[str, int]:
+        """The linkage of each function."""
         return {self._text(function[0]): function[1] & LOW_16 for function in self._functions()}
 
     def make_static(self) -> None:

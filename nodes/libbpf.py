@@ -281,7 +281,10 @@ class BpfObject:
             raise _library().error(f"leaving out program {program}")
 
     def types(self) -> Types:
-        return Types(_library().calls, int(_library().calls.bpf_object__btf(c_void_p(self._handle))))
+        handle = _library().calls.bpf_object__btf(c_void_p(self._handle))
+        if not handle:
+            raise _library().error(f"reading the types of {self.path.name}")
+        return Types(_library().calls, handle)
 
     def load(self) -> None:
         # Without types of its own a kernel does not recognize the context of a global function, which it checks once

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,13 +26,12 @@ class WayOut:
 
     def program_for(self, release: tuple[int, int], noisy: bool) -> Path:
         """`noisy`: frames have random payload."""
-        interpreted = availability.is_interpreted()
-        if self.plain is None or (release >= LOOP_KERNEL and not interpreted):
+        why = availability.callbacks()
+        if self.plain is None or (release >= LOOP_KERNEL and not why):
             return self.program
         if noisy:
-            has = os.uname().machine if interpreted else f"{release[0]}.{release[1]}"
-            needs = "a kernel that compiles programs with callbacks" if interpreted else "Linux 5.17"
-            raise EngineError(self.name, f"random payload needs {needs}, this is {has} (allowed: fill or hex)")
+            needs = f": {why}" if why else f" needs Linux 5.17, this is {release[0]}.{release[1]}"
+            raise EngineError(self.name, f"random payload{needs} (allowed: fill or hex)")
         return self.plain
 
 

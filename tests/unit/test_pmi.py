@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pktswarm.traffic.protocol.pmi import Relay
+from pktswarm.traffic.protocol.pmi import FINALIZING, Relay
 
 QUESTION = b"cmd=get kvsname=kvs_1 key=PMI_hwloc_xmlfile\n"
 
@@ -97,3 +97,24 @@ def test_a_child_that_dies_ends_it() -> None:
         return 0
 
     assert relayed(child, lambda _: None) == -9
+
+
+def test_a_rank_that_finalizes_says_so_to_the_relay_alone() -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+
+    def child(end: socket.socket) -> int:
+        end.sendall(FINALIZING + b"\n")
+        if heard(end, len(FINALIZING) + 1) != FINALIZING + b"\n":
+            return 1
+        end.sendall(b"cmd=finalize\n")
+        return 0 if heard(end, 4) == b"ack\n" else 2
+
+    def proxy(end: socket.socket) -> None:
+        if heard(end, 13) == b"cmd=finalize\n":
+            end.sendall(b"ack\n")
+
+    try:
+        assert relayed(child, proxy) == 0
+        assert signal.getsignal(signal.SIGUSR1) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -66,7 +66,7 @@ class Anchor:
     @staticmethod
     def finalizing() -> None:
         """Just before MPI_Finalize: returns when the anchor ignores the proxies' signal."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # it has ended: MPI_Finalize reports that
             os.write(_proxy(), FINALIZING + b"\n")
             while os.read(_proxy(), 1) not in (b"\n", b""):
                 pass
