@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from importlib import metadata
@@ -44,9 +43,8 @@ def command(place: Path) -> Path:
     dist.mkdir()
     subprocess.run([sys.executable, "-c", SDIST, dist], check=True, capture_output=True)
     (sdist,) = dist.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(place / "source", filter="data")
-    (source,) = (place / "source").iterdir()
+    subprocess.run(["tar", "-C", place, "-xf", sdist], check=True)
+    (source,) = place.glob("pktswarm-*")
     subprocess.run([sys.executable, "-c", WHEEL, dist], cwd=source, check=True, capture_output=True)
     (wheel,) = dist.glob("*.whl")
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)

@@ -1,6 +1,7 @@
 """The repository keeps its own promises: who imports whom, what ships loads, what the README says runs."""
 
 import ast
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -137,6 +138,20 @@ def test_nothing_names_a_machine_or_a_registry() -> None:
 def test_bootstrap_refuses_words_that_it_does_not_know(words: list[str], message: str) -> None:
     done = subprocess.run(["./bootstrap", *words], capture_output=True, text=True, check=False)
     assert done.returncode != 0 and message in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("python", "found"), [("/bin/true", ""), ("/nonexistent/python3", ""), ("old", ", not 3.9.18")]
+)
+def test_bootstrap_refuses_what_is_no_python_or_too_old(python: str, found: str, tmp_path: Path) -> None:
+    if python == "old":
+        python = str(tmp_path / "python3")
+        Path(python).write_text('#!/bin/sh\necho "3.9.18 (main, ...) [GCC 12.2.0] /usr"\n')
+        Path(python).chmod(0o755)
+    environment = {**os.environ, "PYTHON": python}
+    done = subprocess.run(["./bootstrap"], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"bootstrap: PYTHON = {python}: must be Python 3.11 or newer{found}\n"
 
 
 def test_every_scenario_that_ships_is_told_of() -> None:
