@@ -2,6 +2,9 @@
 
 A request on the Unix socket is a JSON object with descriptors: standard input, output, error, and the network namespace
 of the caller. The answers are the process's number, and later its wait status. Ends when standard input does.
+
+`fork_server.py SOCKET command WORDS` is `pktswarm WORDS` by such a process, for shell scripts. It has its status, and
+passes SIGINT and SIGTERM on.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ import select
 import signal
 import socket
 import sys
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +34,8 @@ MODULES = (
 ).split()
 COVERAGE = "PKTSWARM_TESTS_COVERAGE"
 DESCRIPTORS = 4
+LOADING_S = 120.0
+STATUS_BYTES = 4
 CLONE_NEWNET, CLONE_NEWNS, MS_REC, MS_SLAVE = 0x40000000, 0x20000, 0x4000, 0x80000
 
 
@@ -43,7 +50,53 @@ class Request(TypedDict):
     environment: dict[str, str]
 
 
+def ask(
+    path: str, request: Request, descriptors: list[int], lives: Callable[[], bool] = lambda: True
+) -> tuple[int, socket.socket]:
+    """Returns the number of the process, and where its status comes. `lives`: whether the server still runs."""
+    connection = _connection(path, lives)
+    with Path("/proc/thread-self/ns/net").open() as network:
+        socket.send_fds(connection, [b" "], [*descriptors, network.fileno()])
+    connection.sendall(json.dumps(request).encode())
+    connection.shutdown(socket.SHUT_WR)
+    return int.from_bytes(connection.recv(4, socket.MSG_WAITALL), sys.byteorder), connection
+
+
+def _connection(path: str, lives: Callable[[], bool]) -> socket.socket:
+    deadline = time.monotonic() + LOADING_S
+    while True:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(path)
+            return connection
+        except (FileNotFoundError, ConnectionRefusedError):  # it still loads
+            connection.close()
+            assert lives() and time.monotonic() < deadline, "the fork server does not start"
+            time.sleep(0.05)
+
+
+def _command(path: str, words: list[str]) -> int:
+    """Returns the exit status of the command, or ends by the signal that ended it."""
+    passed = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, passed)
+    folder, environment = str(Path.cwd()), {**os.environ}
+    request = Request(command=True, words=words, netns="", folder=folder, environment=environment)
+    pid, end = ask(path, request, [0, 1, 2])
+    for number in passed:
+        signal.signal(number, lambda number, _: os.kill(pid, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed)
+    status = end.recv(STATUS_BYTES, socket.MSG_WAITALL)
+    assert len(status) == STATUS_BYTES, "the fork server ended before its child"
+    code = os.waitstatus_to_exitcode(int.from_bytes(status, sys.byteorder))
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
+
+
 def main() -> None:
+    if sys.argv[2:3] == ["command"]:
+        sys.exit(_command(sys.argv[1], sys.argv[3:]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in MODULES:
         importlib.import_module(name)

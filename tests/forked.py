@@ -7,13 +7,12 @@ processor to start, and the tests start it a thousand times. What runs is the sa
 from __future__ import annotations
 
 import atexit
-import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -23,7 +22,6 @@ import fork_server
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 """The command line."""
-LOADING_S = 120.0
 Words = Sequence[object]
 
 
@@ -44,29 +42,18 @@ class _Server:
 
     def start(self, request: fork_server.Request, descriptors: list[int]) -> tuple[int, socket.socket]:
         """The number of the process, and where its status comes."""
-        connection = self._connection()
-        with Path("/proc/thread-self/ns/net").open() as network:
-            socket.send_fds(connection, [b" "], [*descriptors, network.fileno()])
-        connection.sendall(json.dumps(request).encode())
-        connection.shutdown(socket.SHUT_WR)
-        return int.from_bytes(connection.recv(4, socket.MSG_WAITALL), sys.byteorder), connection
-
-    def _connection(self) -> socket.socket:
-        deadline = time.monotonic() + LOADING_S
-        while True:
-            connection = socket.socket(socket.AF_UNIX)
-            try:
-                connection.connect(self.socket)
-                return connection
-            except (FileNotFoundError, ConnectionRefusedError):  # it still loads
-                connection.close()
-                assert self.process.poll() is None and time.monotonic() < deadline, "the fork server does not start"
-                time.sleep(0.05)
+        return fork_server.ask(self.socket, request, descriptors, lambda: self.process.poll() is None)
 
 
 @cache
 def _server() -> _Server:
     return _Server()
+
+
+def script() -> str:
+    """A shell script that is `pktswarm`, while this process lives."""
+    words = [sys.executable, "-I", "-S", fork_server.__file__, _server().socket, "command"]
+    return f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
 
 
 def _request(words: list[str], folder: object, environment: dict[str, str] | None) -> fork_server.Request:

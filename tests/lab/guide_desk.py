@@ -3,7 +3,8 @@
 Each block is one bash process in a network namespace of its own: it reaches the lab, and no other address. It runs in a
 folder with short copies of `configs/`. Options shorten long commands (SHORT). A lab without a given size has two nodes.
 A command that an earlier block ran in the same lab is not run again. The ranks of each lab stay up (`cluster up`), so
-that a command does not launch them anew; tests/lab/test_readme.py and test_installed.py run commands without.
+that a command does not launch them anew, and commands are processes of the fork server (tests/fork_server.py), which
+start at once; tests/lab/test_readme.py and test_installed.py run commands without either.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import yaml
 
+import forked
 from guide_blocks import ROOT, Block, shell_blocks
 
 CALL = re.compile(r"(?:sudo )?(?:\.venv/bin/)?pktswarm ([a-z].*)")
@@ -61,7 +63,7 @@ sudo() { "$@"; }
 pktswarm() {
   for _ in 1 2 3; do
     status=0
-    .venv/bin/pktswarm "$@" || status=$?
+    bin/pktswarm "$@" || status=$?
     [ $status -gt 1 ] || return 0
     [ $status -eq 3 ] || break
   done
@@ -102,8 +104,9 @@ class Desk:
         for name, text in [(block.file, block.text) for block in shell_blocks() if block.file]:
             (folder / name).write_text(text)
             (folder / name).chmod(0o755)
-        (folder / "bin/my-upfd").write_text(MY_UPFD)
-        (folder / "bin/my-upfd").chmod(0o755)
+        for name, text in (("my-upfd", MY_UPFD), ("pktswarm", forked.script())):
+            (folder / "bin" / name).write_text(text)
+            (folder / "bin" / name).chmod(0o755)
 
     def run(self, block: Block) -> None:
         if block.file:

@@ -55,3 +55,28 @@ def test_a_signal_reaches_the_process(tmp_path: Path) -> None:
     killed = forked.popen([sys.executable, "-c", code])
     killed.kill()
     assert killed.wait(30) == -signal.SIGKILL
+
+
+def test_a_shell_script_is_the_command_line(tmp_path: Path) -> None:
+    script = tmp_path / "pktswarm"
+    script.write_text(forked.script())
+    script.chmod(0o755)
+    done = subprocess.run([script, "check", "none.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.startswith("pktswarm: none.yaml: ") and not done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_shell_script_passes_signals_on(number: signal.Signals, tmp_path: Path) -> None:
+    script = tmp_path / "pktswarm"
+    script.write_text(forked.script())
+    script.chmod(0o755)
+    os.mkfifo(tmp_path / "fifo.yaml")
+    process = subprocess.Popen([script, "check", "fifo.yaml"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    with (tmp_path / "fifo.yaml").open("w"):  # the command reads it
+        process.send_signal(number)
+        status = process.wait(30)
+    assert process.stderr is not None
+    if number == signal.SIGINT:
+        assert (status, process.stderr.read()) == (3, "pktswarm: interrupted\n")
+    else:
+        assert (status, process.stderr.read()) == (-number, "")

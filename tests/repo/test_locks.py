@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 
+RUN, DEV = "requirements.lock", "requirements-dev.lock"
 PINNED = re.compile(r"(?m)^([\w.-]+)==([\w.+!]+)")
-LOCKS = ("requirements.lock", "requirements-dev.lock")
 
 
 def oldest_python() -> str:
@@ -21,11 +21,18 @@ def oldest_python() -> str:
     return oldest.version
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+def pins(lock: str) -> set[tuple[str, str]]:
+    return set(PINNED.findall(Path(lock).read_text()))
+
+
+def test_the_lock_of_the_tests_has_all_packages_of_the_other() -> None:
+    assert len(pins(RUN)) > 20
+    assert pins(RUN) <= pins(DEV), "bootstrap installs the tests' alone"
+
+
+@pytest.mark.parametrize("lock", [RUN, DEV])
 def test_the_oldest_python_takes_each_package(lock: str) -> None:
-    pins = PINNED.findall(Path(lock).read_text())
-    assert len(pins) > 20
-    for name, version in pins:
+    for name, version in sorted(pins(lock)):
         found = metadata.metadata(name)
         assert found["Version"] == version, f"{name}: not as in {lock}"
         wanted = found["Requires-Python"] or ""
