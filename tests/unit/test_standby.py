@@ -122,10 +122,12 @@ def test_a_run_of_some_ranks_leaves_the_others_alone(up: Up, nodes: Nodes) -> No
 @pytest.mark.parametrize("how", [{"stop_at": "send"}, {"close_at": "send"}, {"close_at": "look"}])
 def test_a_run_that_is_stopped_or_abandoned_gives_the_ranks_back(up: Up, nodes: Nodes, how: dict[str, Any]) -> None:
     up.wait_for(Standing)
+    nodes.endless = True  # they send until they are stopped: a run that ends by itself can be in a barrier by then
     line = up.command([1, 2, 3], **how)
     up.wait_for(Occupied)
     up.wait_for(Standing)
     line.join(WAIT_S)
+    nodes.endless = False
     assert all("finish" in ops_of(nodes, rank) and "leave" not in ops_of(nodes, rank) for rank in ROLES)
     line = up.command([1, 2, 3])
     up.wait_for(Standing)
