@@ -19,6 +19,9 @@ compile() {
   mv "$2.new" "$2"
 }
 
+# Lines of its headers are in the debug information: that is the same only with the same version.
+[ $# -gt 0 ] || dpkg-query --show linux-libc-dev >built-with.txt
+
 for source in *.bpf.c; do
   compile "$source" "$programs/${source%.bpf.c}.o"
 done

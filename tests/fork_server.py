@@ -3,8 +3,8 @@
 A request on the Unix socket is a JSON object with descriptors: standard input, output, error, and the network namespace
 of the caller. The answers are the process's number, and later its wait status. Ends when standard input does.
 
-`fork_server.py SOCKET command WORDS` is `pktswarm WORDS` by such a process, for shell scripts. It has its status, and
-passes SIGINT and SIGTERM on.
+`fork_server.py SOCKET command WORDS` runs `pktswarm WORDS` as such a process, for shell scripts: it passes SIGINT and
+SIGTERM on, and ends with the command's exit status or signal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ MODULES = (
 COVERAGE = "PKTSWARM_TESTS_COVERAGE"
 DESCRIPTORS = 4
 LOADING_S = 120.0
-STATUS_BYTES = 4
+NUMBER_BYTES = 4
+"""Of the number of a process, and of a wait status."""
 CLONE_NEWNET, CLONE_NEWNS, MS_REC, MS_SLAVE = 0x40000000, 0x20000, 0x4000, 0x80000
 
 
@@ -59,7 +60,7 @@ def ask(
         socket.send_fds(connection, [b" "], [*descriptors, network.fileno()])
     connection.sendall(json.dumps(request).encode())
     connection.shutdown(socket.SHUT_WR)
-    return int.from_bytes(connection.recv(4, socket.MSG_WAITALL), sys.byteorder), connection
+    return int.from_bytes(connection.recv(NUMBER_BYTES, socket.MSG_WAITALL), sys.byteorder), connection
 
 
 def _connection(path: str, lives: Callable[[], bool]) -> socket.socket:
@@ -85,8 +86,8 @@ def _command(path: str, words: list[str]) -> int:
     for number in passed:
         signal.signal(number, lambda number, _: os.kill(pid, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, passed)
-    status = end.recv(STATUS_BYTES, socket.MSG_WAITALL)
-    assert len(status) == STATUS_BYTES, "the fork server ended before its child"
+    status = end.recv(NUMBER_BYTES, socket.MSG_WAITALL)
+    assert len(status) == NUMBER_BYTES, "the fork server ended before its child"
     code = os.waitstatus_to_exitcode(int.from_bytes(status, sys.byteorder))
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
@@ -139,7 +140,7 @@ def _serve(listener: socket.socket) -> Request | None:
             _, status = os.waitpid(pid, 0)
             os.close(handle)
             with contextlib.suppress(OSError):
-                connection.send(status.to_bytes(4, sys.byteorder))
+                connection.send(status.to_bytes(NUMBER_BYTES, sys.byteorder))
             connection.close()
         if listener in ready:
             connection, _ = listener.accept()
@@ -153,7 +154,7 @@ def _serve(listener: socket.socket) -> Request | None:
             for descriptor in descriptors:
                 os.close(descriptor)
             children[os.pidfd_open(pid)] = pid, connection
-            connection.send(pid.to_bytes(4, sys.byteorder))
+            connection.send(pid.to_bytes(NUMBER_BYTES, sys.byteorder))
 
 
 def _become(descriptors: list[int], sockets: list[socket.socket], handles: list[int]) -> None:

@@ -92,10 +92,10 @@ class Forked(subprocess.Popen[str]):
     def _read_status(self, flags: int) -> bool:
         """Whether it has ended."""
         try:
-            self._status += self._end.recv(4 - len(self._status), flags)
+            self._status += self._end.recv(fork_server.NUMBER_BYTES - len(self._status), flags)
         except BlockingIOError:
             return False
-        if len(self._status) < 4:
+        if len(self._status) < fork_server.NUMBER_BYTES:
             raise AssertionError("the fork server ended before its child")
         self._end.close()
         return True

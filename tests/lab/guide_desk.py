@@ -162,7 +162,7 @@ class Desk:
             self.done.add(key)
             yield from self.change_lab()
             if call.startswith("calibrate"):  # ended as by Ctrl-C: it takes half a minute
-                yield f"timeout --signal INT 8 .venv/bin/pktswarm {call} || [ $? -eq 124 ]"
+                yield f"timeout --signal INT 8 bin/pktswarm {call} || [ $? -eq 124 ]"
             else:
                 yield f"pktswarm {call}"
 

@@ -57,19 +57,21 @@ def test_a_signal_reaches_the_process(tmp_path: Path) -> None:
     assert killed.wait(30) == -signal.SIGKILL
 
 
-def test_a_shell_script_is_the_command_line(tmp_path: Path) -> None:
-    script = tmp_path / "pktswarm"
-    script.write_text(forked.script())
-    script.chmod(0o755)
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "pktswarm"
+    path.write_text(forked.script())
+    path.chmod(0o755)
+    return path
+
+
+def test_a_shell_script_is_the_command_line(script: Path, tmp_path: Path) -> None:
     done = subprocess.run([script, "check", "none.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stderr.startswith("pktswarm: none.yaml: ") and not done.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_shell_script_passes_signals_on(number: signal.Signals, tmp_path: Path) -> None:
-    script = tmp_path / "pktswarm"
-    script.write_text(forked.script())
-    script.chmod(0o755)
+def test_a_shell_script_passes_signals_on(number: signal.Signals, script: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.yaml")
     process = subprocess.Popen([script, "check", "fifo.yaml"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     with (tmp_path / "fifo.yaml").open("w"):  # the command reads it

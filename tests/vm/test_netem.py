@@ -277,26 +277,24 @@ ZONES = {
 }
 LENGTHS = {16, 17, 38, 39}
 """A wrong length is one cause, and the payload's checksum another one."""
-
-
 OVERTAKEN = 16
 """Frames that one can overtake."""
 
 
-def in_the_order_of(heard: list[bytes], sent: list[bytes]) -> Iterator[bytes]:
+def in_the_order_of(received: list[bytes], sent: list[bytes]) -> Iterator[bytes]:
     """The frames as they were sent: on a busy machine some overtake each other. Two differ in two bits or more."""
     left = list(sent)
-    for got in heard:
+    for got in received:
         nearest = min(left[:OVERTAKEN], key=lambda was: (int.from_bytes(was) ^ int.from_bytes(got)).bit_count())
         left.remove(nearest)
         yield nearest
 
 
-def flips(heard: list[bytes], sent: list[bytes]) -> Counter[str]:
+def flips(received: list[bytes], sent: list[bytes]) -> Counter[str]:
     """How many frames differ, by the zone of their bit."""
-    assert len(heard) == len(sent)
+    assert len(received) == len(sent)
     found: Counter[str] = Counter()
-    for got, was in zip(heard, in_the_order_of(heard, sent), strict=True):
+    for got, was in zip(received, in_the_order_of(received, sent), strict=True):
         changed = [(at, a ^ b) for at, (a, b) in enumerate(zip(got, was, strict=True)) if a != b]
         assert len(changed) <= 1
         for at, bit in changed:
