@@ -5,7 +5,6 @@ unprivileged.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -67,4 +66,4 @@ def _link(over_mpi: bool) -> Callable[[Role], Link]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    anchor.leave(main())

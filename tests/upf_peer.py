@@ -7,6 +7,7 @@ with what is tested. Faults as asked for. At SIGTERM it prints what it saw, as J
 from __future__ import annotations
 
 import json
+import select
 import signal
 import socket
 import sys
@@ -61,8 +62,9 @@ class Peer:
         self.established = 0
         self.kept: dict[Any, Packet | None] = {}
 
-    def serve(self) -> None:  # noqa: C901 - one condition for each fault
-        while True:
+    def serve(self, end: socket.socket) -> None:  # noqa: C901 - one condition for each fault
+        """Answers until `end` can be read."""
+        while end not in select.select([self.socket, end], [], [])[0]:
             data, sender = self.socket.recvfrom(65535)
             message = pfcp.PFCP(data)
             kind = str(message.message_type)
@@ -239,10 +241,12 @@ def describe(fars: list[Packet]) -> dict[str, Any]:
 if __name__ == "__main__":
     peer = Peer(sys.argv[1], json.loads(sys.argv[2]))
 
-    def stop(*_: object) -> None:
-        print(json.dumps(peer.report()), flush=True)
-        sys.exit(0)
-
-    signal.signal(signal.SIGTERM, stop)
+    # A handler that ends the process is not called where the signal comes right before the socket waits, nor where
+    # scapy catches every exception.
+    end, signalled = socket.socketpair()
+    signalled.setblocking(False)
+    signal.set_wakeup_fd(signalled.fileno())
+    signal.signal(signal.SIGTERM, lambda *_: None)
     print("ready", flush=True)
-    peer.serve()
+    peer.serve(end)
+    print(json.dumps(peer.report()), flush=True)

@@ -218,12 +218,12 @@ class Worker:
 
 def _command(words: list[str]) -> Done:
     """Runs a command in this process; its standard output is the result."""
-    from pktswarm.master.cli.app import app
+    from pktswarm.master.cli.app import invoke
 
     output, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         try:
-            app(words)
+            invoke(words)
             status: object = 0
         except SystemExit as end:
             status = end.code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import signal
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 import typer
+from typer.models import CommandInfo
 
 from pktswarm.master.cli import (
     calibrate,
@@ -109,7 +111,7 @@ def main() -> None:
     """Run the `pktswarm` command."""
     signal.signal(signal.SIGINT, _interrupt)
     try:
-        app()
+        invoke(sys.argv[1:])
     except PktswarmError as error:
         for each in error.problems if isinstance(error, BadInputs) else (error,):
             print(f"pktswarm: {each}", file=sys.stderr)
@@ -119,6 +121,22 @@ def main() -> None:
     finally:
         # A second Ctrl-C must not replace the exit status.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def invoke(words: list[str]) -> None:
+    """Run the command that `words` are, without the name of the program.
+
+    typer builds all commands of an app at each start, 36 here: it gets an app with the named one only.
+    """
+    named = copy.copy(app)
+    named.registered_commands = [each for each in app.registered_commands if [_name(each)] == words[:1]]
+    named.registered_groups = [each for each in app.registered_groups if [each.name] == words[:1]]
+    (named if named.registered_commands or named.registered_groups else app)(words)
+
+
+def _name(command: CommandInfo) -> str:
+    assert command.callback is not None
+    return command.name or typer.main.get_command_name(command.callback.__name__)
 
 
 def _interrupt(*_: object) -> NoReturn:

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import socket
-import sys
 
 from pktswarm.master.run.all_ranks import AllRanks
 from pktswarm.master.run.mpi import World
@@ -59,4 +58,4 @@ def take_pipes(control: socket.socket, ranks: list[int]) -> dict[int, PipeChanne
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    anchor.leave(main())

@@ -188,6 +188,10 @@ def test_wrong_words_are_status_2(call_here: Call, arguments: list[str]) -> None
     assert call_here(*arguments).returncode == 2
 
 
+def test_a_misspelt_command_is_answered_with_its_neighbour(call_here: Call) -> None:
+    assert "No such command 'rnu'. Did you mean 'run'?" in call_here("rnu", "configs/demo.yaml").stderr
+
+
 def test_a_second_ctrl_c_while_it_ends_does_not_change_its_exit_status() -> None:
     program = (
         "import atexit, os, signal, sys; from pktswarm.master.cli import app; "

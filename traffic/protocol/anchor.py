@@ -11,7 +11,8 @@ import ctypes
 import os
 import signal
 import socket
-from typing import Protocol
+import sys
+from typing import NoReturn, Protocol
 
 from pktswarm.traffic.protocol import unprivileged
 from pktswarm.traffic.protocol.pmi import FINALIZING, Relay
@@ -87,6 +88,14 @@ def drop(user: str) -> Anchor:
     unprivileged.become(user)
     status = Relay(socket.socket(fileno=_proxy()), ours).until_end_of(rank)
     os._exit(abs(os.waitstatus_to_exitcode(status)))
+
+
+def leave(status: int) -> NoReturn:
+    """Ends the rank. Python's own end frees each object, which copies what the rank shares with the anchor: 25 ms of a
+    processor."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _proxy() -> int:
