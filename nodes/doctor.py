@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pktswarm.nodes import guard, health, stale_spools
+from pktswarm.nodes import guard, health, memory, stale_spools
 from pktswarm.nodes.interface import Interface
 from pktswarm.traffic import VERSION
 from pktswarm.traffic.errors import EngineError
@@ -26,10 +26,22 @@ from pktswarm.traffic.protocol import guard_events as events
 from pktswarm.traffic.protocol import guard_orders as orders
 from pktswarm.traffic.protocol import unprivileged
 from pktswarm.traffic.protocol.codec import to_object
+from pktswarm.traffic.protocol.guard_events import GuardEvent
+from pktswarm.traffic.protocol.messages import Lines
 from pktswarm.traffic.protocol.node_report import InterfaceReport, NodeReport
+from pktswarm.traffic.protocol.ptp_reading import PtpReading
 
 ANSWER_TIMEOUT_S = 5.0
 ENGINES_NEED = ("setpriv", "unshare", "timeout")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Proportional set sizes of a rank and its guard without a task, and what the host has left; bytes."""
+
+    rank_bytes: int
+    guard_bytes: int
+    available_bytes: int
 
 
 @dataclass
@@ -40,6 +52,8 @@ class ByGuard:
     probed: events.Probed = field(default_factory=lambda: events.Probed({}, []))
     leftovers: events.Leftovers | None = None
     mended: list[str] = field(default_factory=list)
+    memory: Memory | None = None
+    ptp: PtpReading | None = None
 
 
 def main() -> int:
@@ -99,6 +113,9 @@ def _by_guard(arguments: argparse.Namespace) -> ByGuard:
         if arguments.transmits and found.leftovers.holder is None:
             pipe.send(orders.Probe(arguments.interface))
             found.probed = guard.answer(pipe, events.Probed, ANSWER_TIMEOUT_S)
+        found.memory = _memory(pipe)
+        pipe.send(orders.Ptp())
+        found.ptp = guard.answer(pipe, events.Ptp, ANSWER_TIMEOUT_S).reading
         pipe.send(orders.Restore())
         guard.answer(pipe, events.Restored, ANSWER_TIMEOUT_S)
     except KeyError:
@@ -106,6 +123,15 @@ def _by_guard(arguments: argparse.Namespace) -> ByGuard:
     except EngineError as error:
         found.guard_trouble = str(error)
     return found
+
+
+def _memory(pipe: Lines[GuardEvent]) -> Memory:
+    """This process takes what a rank does, once it has loaded the same."""
+
+    _versions()  # loads MPI, where there is one
+    pipe.send(orders.Memory())
+    guard_bytes = guard.answer(pipe, events.Memory, ANSWER_TIMEOUT_S).pss_bytes
+    return Memory(memory.pss_bytes(), guard_bytes, memory.available_bytes())
 
 
 def _node(arguments: argparse.Namespace, probed: events.Probed) -> NodeReport:

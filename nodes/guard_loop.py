@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pktswarm.nodes import changes, neighbours, node_lock, stale_spools
+from pktswarm.nodes import changes, memory, neighbours, node_lock, ptp, stale_spools
 from pktswarm.nodes.announce import INTERVAL_S as ANNOUNCE_EVERY_S
 from pktswarm.nodes.announce import announce
 from pktswarm.nodes.engines import on_request, unfit
@@ -27,6 +27,7 @@ from pktswarm.traffic.protocol import guard_events as events
 from pktswarm.traffic.protocol import guard_orders as orders
 from pktswarm.traffic.protocol.guard_orders import GuardOrder
 from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, WORD_TIMEOUT_S, Lines, peer
+from pktswarm.traffic.protocol.ptp_reading import PtpReading
 from pktswarm.traffic.protocol.task import ReceiveTask, Role, SendTask, receive_task_from_json, send_task_from_json
 
 POLL_S, STILL_S = 0.02, 0.1
@@ -60,6 +61,7 @@ class Guard:
         self.start_at_ns = 0
         self.limit_ns = self.task_limit_ns = 0
         self.last_word_ns = self.looked_ns = time.monotonic_ns()
+        self.ptp_readings: list[PtpReading] = []
         self.problems: list[str] = []
         """Problems that leave the counts valid; reported with them."""
         self.announced: tuple[str, str] | None = None
@@ -141,6 +143,10 @@ class Guard:
                 self.pipe.send(events.Mended([] if node_lock.holder() else self._mend()))
             case orders.Leftovers(interface):
                 self.pipe.send(stale_spools.report(stale_spools.SPOOLS, self.spool, interface, node_lock.holder()))
+            case orders.Memory():
+                self.pipe.send(events.Memory(memory.pss_bytes()))
+            case orders.Ptp():
+                self.pipe.send(events.Ptp(ptp.read()))
             case orders.Probe(interface):
                 self._probe(Interface(interface))
             case orders.OpenPort():
@@ -214,6 +220,8 @@ class Guard:
     def _begin(self, task: SendTask | ReceiveTask) -> None:
         """The proxy addresses are answered for until the node is restored."""
         self.limit_ns = self.task_limit_ns = time.monotonic_ns() + int(task.limit_s * 1e9)
+        if _by_ptp(task):
+            self.ptp_readings.append(ptp.read())
         if task.proxy_addresses:
             self.answers = Answers(task.interface, task.mac, task.proxy_addresses, task.neighbours)
         self.engines.prepare(task)
@@ -309,6 +317,8 @@ class Guard:
 
     def _stop(self) -> None:
         self.engines.stop()
+        if self.ptp_readings:
+            self.ptp_readings.append(ptp.read())
         self._sample()  # the last sample has the figures of the counts
         self.state = "stopped"
         counts, problems = self.engines.counts()
@@ -318,7 +328,9 @@ class Guard:
             (self.spool / name).chmod(0o640)
         self.last_word_ns = time.monotonic_ns()  # counting a large capture took its time
         played = None if self.answers is None else self.answers.counts()
-        self.pipe.send(events.Counts(counts, self.problems + problems, captures, str(self.spool), played))
+        self.pipe.send(
+            events.Counts(counts, self.problems + problems, captures, str(self.spool), played, self.ptp_readings)
+        )
 
     def _restore(self) -> None:
         if self.port is not None:
@@ -343,3 +355,7 @@ def _is_frozen(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
     except OSError:
         return False
+
+
+def _by_ptp(task: SendTask | ReceiveTask) -> bool:
+    return task.tai if isinstance(task, ReceiveTask) else task.clock == "ptp"

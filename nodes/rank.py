@@ -297,7 +297,7 @@ class Rank:
         self.captures = {name: os.path.join(event.spool, name) for name in event.captures}  # noqa: PTH118
         sizes = [rank_orders.File(name, os.path.getsize(path)) for name, path in self.captures.items()]  # noqa: PTH202
         interface = None if self.interface_gone else change
-        self._report(rank_events.Counts(event.counts, event.problems, event.played, interface, sizes))
+        self._report(rank_events.Counts(event.counts, event.problems, event.played, interface, sizes, event.ptp))
 
     # --- samples ------------------------------------------------------------------------------------------------
 

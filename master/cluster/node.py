@@ -15,6 +15,7 @@ from pktswarm.traffic.connections.counts import EndCount
 from pktswarm.traffic.errors import Busy
 from pktswarm.traffic.protocol.node_report import NodeReport
 from pktswarm.traffic.protocol.proxy_count import ProxyCount
+from pktswarm.traffic.protocol.ptp_reading import PtpReading
 from pktswarm.traffic.protocol.rank0_events import Clock, Drift
 from pktswarm.traffic.protocol.rank_events import Counts
 from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
@@ -52,6 +53,8 @@ class NodeState:
     parted: tuple[int, int] | None = None
     """By how much its clock moved against the master's in how long, where that is more than clocks do."""
     utc: UtcSteps = field(default_factory=UtcSteps)
+    ptp: list[PtpReading] = field(default_factory=list)
+    """With `clock: ptp`, before and after the sending."""
     released_ns: int | None = None
 
     @property
@@ -90,7 +93,7 @@ class NodeState:
         frames = [count for count in event.counts if count.connections is None]
         self.sent = [count for count in frames if isinstance(count, SendCount)]
         self.received = [count for count in frames if isinstance(count, ReceiveCount)]
-        self.interface, self.played = event.interface, event.played
+        self.interface, self.played, self.ptp = event.interface, event.played, event.ptp
         self.link.end(event.interface)
         self.problem = self.problem or "; ".join(event.problems)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pktswarm.master.doctor.ask import Answer
-from pktswarm.master.doctor.report import Health, HostReport, InterfaceReport, Leftovers
+from pktswarm.master.doctor.report import Health, HostReport, InterfaceReport, Leftovers, Memory, Ptp
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
 
 Level = Literal["unreachable", "wrong", "note"]
@@ -69,6 +69,8 @@ def _host(answer: Answer, versions: dict[str, str], own_run: str) -> Findings:
     yield from _clock(answer)
     if "interface" in document:
         yield from _guard(document, own_run)
+        yield from _memory(document["memory"])
+        yield from _ptp(document["ptp"])
         yield from _interface(document["interface"], answer)
         yield from _engines(document, answer.host.roles)
 
@@ -147,6 +149,21 @@ def _guard(document: HostReport, own_run: str) -> Findings:
         )
     if document["leftovers"] is not None:
         yield from _leftovers(document["leftovers"], document, own_run)
+
+
+def _memory(memory: Memory | None) -> Findings:
+    if memory is None:
+        return
+    wanted, free = memory["rank_bytes"] + memory["guard_bytes"], memory["available_bytes"]
+    if wanted > free:
+        what = f"a rank and its guard take {wanted / 2**20:.0f} MiB of memory, {free / 2**20:.0f} MiB are available"
+        yield "wrong", what, "end other programs there"
+
+
+def _ptp(ptp: Ptp | None) -> Findings:
+    """A host without PTP is no finding."""
+    if ptp is not None and ptp["state"] and ptp["problem"]:
+        yield "note", f"PTP: {ptp['problem']}: it follows no clock", "journalctl -u ptp4l@*; check the grandmaster"
 
 
 def _leftovers(left: Leftovers, document: HostReport, own_run: str) -> Findings:

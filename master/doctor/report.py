@@ -50,6 +50,25 @@ class Leftovers(TypedDict):
     changed: list[str]
 
 
+class Memory(TypedDict):
+    """Proportional set sizes of a rank and its guard without a task, and what the host has left; bytes."""
+
+    rank_bytes: int
+    guard_bytes: int
+    available_bytes: int
+
+
+class Ptp(TypedDict):
+    """As ptp4l reports it (traffic.protocol.ptp_reading). `problem`: why it cannot be relied on; empty: it can."""
+
+    tai_offset_s: int
+    problem: str
+    state: str
+    grandmaster: str
+    offset_ns: int
+    path_delay_ns: int
+
+
 class InterfaceReport(TypedDict):
     """The interface under test. The fields after `exists` are there if it does."""
 
@@ -82,3 +101,6 @@ class HostReport(TypedDict, total=False):
     guard_trouble: str
     leftovers: Leftovers | None
     mended: list[str]
+    memory: Memory | None
+    ptp: Ptp | None
+    """Both None: the guard does not start."""

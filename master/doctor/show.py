@@ -11,7 +11,7 @@ from rich.text import Text
 from pktswarm.master.cluster.host_names import compact
 from pktswarm.master.doctor.ask import Answer
 from pktswarm.master.doctor.judge import Finding
-from pktswarm.master.doctor.report import Health
+from pktswarm.master.doctor.report import Health, Memory
 
 COLOURS = {"unreachable": "bold red", "wrong": "red", "note": "yellow"}
 
@@ -31,7 +31,7 @@ def document(answers: list[Answer], found: list[Finding], status: int) -> dict[s
 
 
 def print_health(console: Console, answers: list[Answer], found: list[Finding]) -> None:
-    table = Table("host", "roles", "interface", "link", "MTU", "queues", "XDP", "clock", "CPU", "ok")
+    table = Table("host", "roles", "interface", "link", "MTU", "queues", "XDP", "clock", "CPU", "memory", "ok")
     for answer in answers:
         table.add_row(*_row(answer), _verdict(answer, found))
     console.print(table)
@@ -52,8 +52,8 @@ def _row(answer: Answer) -> list[str]:
     report, host = answer.document, answer.host
     roles = ", ".join(host.roles) or "master"
     if report is None:
-        return [host.name, roles, *[""] * 7]
-    board = [_clock(answer), _board(report["health"])]
+        return [host.name, roles, *[""] * 8]
+    board = [_clock(answer), _board(report["health"]), _memory(report.get("memory"))]
     interface = report.get("interface")
     if interface is None or not interface["exists"]:
         return [host.name, roles, host.traffic_interface, *[""] * 4, *board]
@@ -66,14 +66,24 @@ def _row(answer: Answer) -> list[str]:
 
 
 def _clock(answer: Answer) -> str:
+    """By the readings over SSH; where it follows a clock by PTP, what ptp4l reports, too."""
     if answer.offset_ns is None or answer.bound_ns is None:
         return ""
-    return f"{answer.offset_ns / 1e6:+.1f} ± {answer.bound_ns / 1e6:.1f} ms"
+    read = f"{answer.offset_ns / 1e6:+.1f} ± {answer.bound_ns / 1e6:.1f} ms"
+    ptp = None if answer.document is None else answer.document.get("ptp")
+    if ptp is None or ptp["state"] != "SLAVE":
+        return read
+    return f"{read}; PTP {ptp['offset_ns'] / 1e3:+.1f} µs, path {ptp['path_delay_ns'] / 1e3:.1f} µs"
 
 
 def _board(health: Health) -> str:
     hottest = max((zone["celsius"] for zone in health["zones"]), default=None)
     return ", ".join([*health["governors"], *([] if hottest is None else [f"{hottest:.0f} °C"])])
+
+
+def _memory(memory: Memory | None) -> str:
+    """The sum of rank and guard."""
+    return "" if memory is None else f"{(memory['rank_bytes'] + memory['guard_bytes']) / 2**20:.0f} MiB"
 
 
 def _verdict(answer: Answer, found: list[Finding]) -> Text:

@@ -67,8 +67,7 @@ def measured(metric: Metric, rows: Sequence[StreamRow]) -> Measurement | None:
 
 
 def _bound_ns(metric: Metric, row: StreamRow) -> float:
-    """The error bound of the clocks, and the bucket width of percentiles. No bound of clocks that PTP steers
-    (`clock: ptp`) is known, and none is included."""
+    """The error bound of the clocks, if one is known, and the bucket width of percentiles."""
     if metric.stamped:
         return 0.0
     width_ns = LARGEST_ERROR * (_figure(row, metric.column) or 0) if metric.rounded else 0

@@ -150,6 +150,7 @@ def _notes(
             for step in state.master_utc.found
         ),
         *state.faults().notes(rows),
+        *state.ptp_clocks().notes((row.leg.source, row.leg.receiver) for row in rows),
     ]
 
 

@@ -11,6 +11,7 @@ from pktswarm.master.cluster.utc_steps import UtcSteps
 from pktswarm.master.dut_host.watch import HostDrops
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.clock_faults import ClockFaults
+from pktswarm.master.results.ptp_clocks import PtpClocks
 from pktswarm.master.upf.moves import Moves
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.rank0_events import (
@@ -155,12 +156,15 @@ class RunState:
 
     def latency_error_ns(self, leg: Leg, receiver: NodeState, at_ns: int) -> tuple[int, int] | None:
         """The correction at `at_ns` of latencies counted by the clock readings before the run, and its error bound.
-        None: unknown, or PTP steers the clocks."""
+        None: unknown. Clocks that PTP steers are not corrected."""
         if leg.echo_of is not None:
             return 0, 0  # sent and received by one clock
         source, target = leg.source, receiver.rank.host.name
         task, clocks = self.resolved.receives.get(target), self.clocks()
-        if (task is not None and task.tai) or not {source, target} <= set(clocks.offsets_ns):
+        if task is not None and task.tai:
+            bound_ns = None if leg.engine == "pktgen" else self.ptp_clocks().bound_ns(source, target)
+            return None if bound_ns is None else (0, bound_ns)
+        if not {source, target} <= set(clocks.offsets_ns):
             return None
         sender = next(n for n in self.nodes.values() if n.rank.host.name == source and n.rank.role == "transmit")
         here, there = receiver.offset_at(at_ns), sender.offset_at(at_ns)
@@ -193,6 +197,9 @@ class RunState:
 
     def faults(self) -> ClockFaults:
         return ClockFaults(self.nodes.values(), self.start_ns)
+
+    def ptp_clocks(self) -> PtpClocks:
+        return PtpClocks(self.nodes.values())
 
     def since_start(self, realtime_ns: int | None, node: NodeState, by_ns: int | None = None) -> int | None:
         """A node's UTC reading as nanoseconds since the start instant. `by_ns`: the offset from CLOCK_MONOTONIC that

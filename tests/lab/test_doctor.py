@@ -71,6 +71,7 @@ def test_a_fresh_lab_is_well(cluster: Cluster) -> None:
     assert {name: one["reachable"] for name, one in told["hosts"].items()} == {"m0": True, "tx1": True, "rx1": True}
     tx1 = told["hosts"]["tx1"]["told"]
     assert told["hosts"]["m0"]["told"]["versions"].items() <= tx1["versions"].items()
+    assert tx1["memory"]["rank_bytes"] + tx1["memory"]["guard_bytes"] < tx1["memory"]["available_bytes"]
     assert tx1["interface"]["driver"] == "veth" and tx1["senders"]["xdp"] == ""
     assert abs(told["hosts"]["tx1"]["offset_ns"]) <= told["hosts"]["tx1"]["offset_bound_ns"]  # one kernel's clock
     left = Path(f"/proc/{cluster.state.keeper.pids['tx1']}/root/var/tmp")

@@ -17,6 +17,7 @@ import pytest
 import forked
 from pktswarm.master.results import latency_histogram
 from pktswarm.traffic.capture.files import Packet, read_capture, write_pcap
+from ptp_hosts import ptp4l
 from run_cluster import (
     LONG,
     PKTSWARM,
@@ -237,12 +238,30 @@ def test_xdp_is_counted_by_its_stamps_and_the_capture_agrees(cluster: Cluster) -
 
 
 def test_with_ptp_sender_and_receiver_stand_on_one_clock(cluster: Cluster) -> None:
-    """Of the lab's nodes CLOCK_TAI is one, as PTP makes it: no offset is measured, and every latency is possible."""
+    """Of the lab's nodes CLOCK_TAI is one, as PTP makes it: no offset is added, and the bound is that of one clock."""
     text = "clock: ptp\nstreams: [{name: one, from: tx1, to: rx1, size_bytes: 128, rate_pps: 1000, duration_s: 1}]"
-    (row,) = cluster.run(cluster.scenario(text), 0)["rows"]
-    assert (row["engine"], row["received_packets"]) == ("xdp", 1000)
+    document = cluster.run(cluster.scenario(text), 0)
+    (row,) = document["rows"]
+    assert (row["engine"], row["received_packets"], row["latency_bound_ns"]) == ("xdp", 1000, 0)
+    assert [note for note in document["notes"] if "ptp" in note] == [
+        f"{host}: clock: ptp: no bound by ptp4l: no ptp4l answers" for host in ("tx1", "rx1")
+    ]
     assert 0 < row["latency_min_ns"] <= row["latency_max_ns"] < 10**9
     assert row["jitter_sd_ns"] > 0
+
+
+def test_the_reports_of_ptp4l_are_notes_of_a_run(cluster: Cluster) -> None:
+    """One kernel clock: it must not be steered, and so the port does not get beyond the state before SLAVE."""
+    text = "clock: ptp\nstreams: [{name: one, from: tx1, to: rx1, size_bytes: 128, rate_pps: 1000, duration_s: 1}]"
+    pids = cluster.state.keeper.pids
+    with ptp4l([pids["tx1"], pids["rx1"]], "UNCALIBRATED", "--free_running=1"):
+        document = cluster.run(cluster.scenario(text), 0)
+    leads, follows = [note for note in document["notes"] if "ptp" in note]
+    assert leads.startswith("tx1: clock: ptp: it is the grandmaster, ")
+    assert follows == "rx1: clock: ptp: no bound by ptp4l: the port of ptp4l is UNCALIBRATED"
+    events = [json.loads(line) for line in (Path(document["results"]) / "log.jsonl").read_text().splitlines()]
+    read = [event["ptp"] for event in events if event.get("event") == "counts"]
+    assert [len(each) for each in read] == [2, 2]
 
 
 def agrees(document: dict[str, Any]) -> list[Path]:

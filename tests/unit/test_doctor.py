@@ -23,6 +23,14 @@ from pktswarm.master.doctor.report import HostReport
 from pktswarm.nodes import health, tune
 
 VERSIONS = {"pktswarm": "0.1.0", "python": "3.11.7", "word_bits": "64", "mpi4py": "4.1.2", "mpi": "MPICH Version: 5"}
+PTP = {
+    "tai_offset_s": 37,
+    "problem": "",
+    "state": "SLAVE",
+    "grandmaster": "020000.fffe.00000a",
+    "offset_ns": -80,
+    "path_delay_ns": 5200,
+}
 # As nodes.doctor printed it in a lab, with a board's temperatures and governors put in.
 WELL: dict[str, Any] = {
     "versions": VERSIONS,
@@ -40,6 +48,8 @@ WELL: dict[str, Any] = {
     "probed": {"unfit": {}, "on_request": []},
     "leftovers": {"holder": {}, "folders": [], "bytes": 0, "processes": [], "xdp_program": 0, "changed": []},
     "mended": [],
+    "memory": {"rank_bytes": 30 * 2**20, "guard_bytes": 20 * 2**20, "available_bytes": 2**30},
+    "ptp": PTP,
     "interface": {
         "name": "eth1",
         "exists": True,
@@ -123,6 +133,8 @@ ZONE = {"name": "cpu", "celsius": 71.0, "passive_c": 70.0, "critical_c": 90.0}
         ({"health.throttled": 0x50000}, "note", "throttled since it started", "power supply"),
         ({"health.free_bytes": 2**20}, "wrong", "1 MiB free", "free disk space"),
         ({"health.free_bytes": 2**30}, "note", "1024 MiB free", "free disk space"),
+        ({"memory.available_bytes": 40 * 2**20}, "wrong", "take 50 MiB of memory, 40 MiB are", "end other programs"),
+        ({"ptp": {**PTP, "problem": "the port of ptp4l is LISTENING"}}, "note", "PTP: the port of ptp4l is", "ptp4l"),
         ({"guard_trouble": "sudo did not start it"}, "wrong", "no guard: sudo did not", "sudo rule of docs/guide.md"),
         ({"leftovers.holder": HOLDER}, "wrong", "in use by ann@desk since 2026-01-01T00:00:00Z", "wait for the end"),
         ({"leftovers.processes": [PROCESS]}, "wrong", "process 41 is an engine whose guard is gone", "kill 41"),

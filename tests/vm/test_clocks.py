@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pktswarm import lab
+from ptp_hosts import ptp4l
 from running import wait_for, wait_until_sent
 from test_cluster import PATIENCE, PKTSWARM
 
@@ -69,6 +70,25 @@ def run_and_set_utc(hosts: Path, tmp_path: Path, by_ns: int, and_back: bool = Fa
 def set_utc(by_ns: int) -> int:
     time.clock_settime_ns(time.CLOCK_REALTIME, time.time_ns() + by_ns)
     return by_ns
+
+
+def test_a_clock_that_ptp4l_steers_has_the_bound_of_its_servo(hosts: Path, tmp_path: Path) -> None:
+    """Both ends of the lab read one kernel clock: the bound is 0, and what ptp4l reports is a note."""
+    stream = "{name: one, engine: xdp, size_bytes: 128, rate_pps: 100, count_packets: 200}"
+    (tmp_path / "scenario.yaml").write_text(f"name: ptp\nclock: ptp\nstreams: [{stream}]\nreceive: {{drain_s: 3}}\n")
+    pids = lab.status("vmc", hosts.parent)["pids"]
+    command = [PKTSWARM, "run", tmp_path / "scenario.yaml", "--hosts", hosts, "--results", tmp_path]
+    command += ["--patience", PATIENCE, "--json", "--no-report"]
+    with ptp4l([pids["tx1"], pids["rx1"]], "SLAVE", within_s=240):
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=1800, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    (row,) = document["rows"]
+    assert (row["received_packets"], row["latency_bound_ns"]) == (200, 0) and row["latency_min_ns"] > 0
+    leads, follows = [note for note in document["notes"] if "ptp" in note]
+    assert leads.startswith("tx1: clock: ptp: it is the grandmaster, ")
+    gm = leads.rpartition(" ")[2]
+    assert re.fullmatch(f"rx1: clock: ptp: follows {gm}, offset at most [\\d,]+ ns, path delay [\\d,]+ ns", follows)
 
 
 def test_what_stands_on_utc_is_left_out_and_everything_else_is_right(hosts: Path, tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 from pktswarm.traffic.plain import plain
 from pktswarm.traffic.protocol.codec import Decoder, Event
 from pktswarm.traffic.protocol.node_report import Holder
 from pktswarm.traffic.protocol.proxy_count import ProxyCount
+from pktswarm.traffic.protocol.ptp_reading import PtpReading
 from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
 
 
@@ -42,6 +45,20 @@ class Leftovers(Event):
     xdp_program: int
     """The kernel's number of the program on the interface; 0: none."""
     changed: list[str]
+
+
+@plain
+class Memory(Event):
+    """The proportional set size of the guard, bytes."""
+
+    NAME = "memory"
+    pss_bytes: int
+
+
+@plain
+class Ptp(Event):
+    NAME = "ptp"
+    reading: PtpReading
 
 
 @plain
@@ -136,6 +153,8 @@ class Counts(Event):
     captures: list[str]
     spool: str
     played: ProxyCount | None = None
+    ptp: list[PtpReading] = field(default_factory=list)
+    """With `clock: ptp`, before and after the sending."""
 
 
 @plain
@@ -150,6 +169,8 @@ GuardEvent = (
     Held
     | Mended
     | Leftovers
+    | Memory
+    | Ptp
     | Probed
     | PortOpened
     | NeighboursFound

@@ -34,6 +34,20 @@ class Leftovers(Order):
 
 
 @plain
+class Memory(Order):
+    """Report how much memory the guard takes."""
+
+    NAME = "memory"
+
+
+@plain
+class Ptp(Order):
+    """Report how PTP steers the clock."""
+
+    NAME = "ptp"
+
+
+@plain
 class Probe(Order):
     """Try the senders on `interface`."""
 
@@ -153,6 +167,8 @@ GuardOrder = (
     Hold
     | Mend
     | Leftovers
+    | Memory
+    | Ptp
     | Probe
     | OpenPort
     | FindNeighbours

@@ -8,6 +8,7 @@ from pktswarm.traffic.plain import plain
 from pktswarm.traffic.protocol.codec import Decoder, Event
 from pktswarm.traffic.protocol.node_report import NodeReport
 from pktswarm.traffic.protocol.proxy_count import ProxyCount
+from pktswarm.traffic.protocol.ptp_reading import PtpReading
 from pktswarm.traffic.protocol.rank_orders import File
 from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
 
@@ -115,6 +116,8 @@ class Counts(RankEvent):
     interface: dict[str, int] | None
     """The change of the interface's counters since the engines were ready; None: the interface is gone."""
     captures: list[File]
+    ptp: list[PtpReading] = field(default_factory=list)
+    """With `clock: ptp`, before and after the sending."""
 
 
 @plain
