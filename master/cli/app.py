@@ -126,10 +126,11 @@ def main() -> None:
 def invoke(words: list[str]) -> None:
     """Run the command that `words` are, without the name of the program.
 
-    typer builds all commands of an app at each start, 36 here: it gets an app with the named one only.
+    typer builds all commands of an app at each start, 36 here: it gets an app with the named one only. `man` describes
+    all of them.
     """
     named = copy.copy(app)
-    named.registered_commands = [each for each in app.registered_commands if [_name(each)] == words[:1]]
+    named.registered_commands = [each for each in app.registered_commands if [_name(each)] == words[:1] != ["man"]]
     named.registered_groups = [each for each in app.registered_groups if [each.name] == words[:1]]
     (named if named.registered_commands or named.registered_groups else app)(words)
 
