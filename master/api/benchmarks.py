@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pktswarm.master.calibrate.document import CalibrationDocument
 from pktswarm.master.doctor.judge import Finding
-from pktswarm.master.rfc2544.document import BenchmarkDocument
-from pktswarm.master.search.document import SearchDocument
-from pktswarm.master.sessions.storage import SessionsDocument
-from pktswarm.master.tables.document import TableDocument
-from pktswarm.master.y1564.document import ActivationDocument
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED
+
+if TYPE_CHECKING:  # they load the benchmarks, which only the process that works for the program needs
+    from pktswarm.master.calibrate.document import CalibrationDocument
+    from pktswarm.master.rfc2544.document import BenchmarkDocument
+    from pktswarm.master.search.document import SearchDocument
+    from pktswarm.master.sessions.storage import SessionsDocument
+    from pktswarm.master.tables.document import TableDocument
+    from pktswarm.master.y1564.document import ActivationDocument
 
 
 @dataclass(frozen=True)
