@@ -4,7 +4,8 @@
 
 Each time, on each device: `pktswarm search` as a user calls it, then a run of 60 s at the rate found. The devices are
 the kernel's own, at 20 Mbit/s: a token bucket, and fq_codel, pfifo of 20 ms and of 1 s as the queue of a token bucket.
-A run whose sender was held up decides nothing, and is repeated. It takes more than an hour.
+Where the kernel has no fq_codel: `pktswarm lab vm -- .venv/bin/python bench/search_devices.py --devices fq_codel
+--patience 20`. A run whose sender was held up decides nothing, and is repeated. It takes more than an hour.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Outcome:
 
 
 class Bench:
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.name = folder, f"searchdev{os.getpid()}"
+    def __init__(self, folder: Path, patience: float) -> None:
+        self.folder, self.name, self.patience = folder, f"searchdev{os.getpid()}", patience
         # Its bottleneck is replaced on the port towards the receiver.
         state = lab.up(self.name, 1, 1, folder, bottleneck_bps=RATE_BPS)
         self.hosts, self.pid = state.inventory, state.keeper.pids["dut"]
@@ -86,6 +87,7 @@ class Bench:
 
     def pktswarm(self, *words: object) -> dict[str, Any]:
         command = [PKTSWARM, *words, "--hosts", self.hosts, "--results", self.folder / "results", "--json"]
+        command += ["--patience", self.patience]
         done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
         if not done.stdout:
             raise SystemExit(done.stderr)
@@ -142,10 +144,11 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=5)
     names = [device.name for device in DEVICES]
     parser.add_argument("--devices", nargs="+", choices=names, default=names, metavar="NAME", help="of: %(choices)s")
+    parser.add_argument("--patience", type=float, default=1.0, help="of the commands: an emulated processor is slow")
     arguments = parser.parse_args()
     outcomes = {device: Outcome() for device in DEVICES if device.name in arguments.devices}
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
+        bench = Bench(Path(folder), arguments.patience)
         try:
             for _ in range(arguments.times):
                 for device, outcome in outcomes.items():
