@@ -16,6 +16,7 @@ import struct
 import sys
 import time
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 from pktswarm.nodes import guard, health, memory, stale_spools
@@ -37,7 +38,8 @@ ENGINES_NEED = ("setpriv", "unshare", "timeout")
 
 @dataclass(frozen=True)
 class Memory:
-    """Proportional set sizes of a rank and its guard without a task, and what the host has left; bytes."""
+    """Proportional set sizes of a rank before MPI_Init and of its guard, without a task, and what the host has left;
+    bytes."""
 
     rank_bytes: int
     guard_bytes: int
@@ -125,13 +127,17 @@ def _by_guard(arguments: argparse.Namespace) -> ByGuard:
     return found
 
 
-def _memory(pipe: Lines[GuardEvent]) -> Memory:
-    """This process takes what a rank does, once it has loaded the same."""
-
+def _memory(pipe: Lines[GuardEvent]) -> Memory | None:
+    """This process takes what a rank does before MPI_Init, once it has loaded the same. None: the kernel does not
+    report it."""
+    import_module("pktswarm.nodes.rank")
     _versions()  # loads MPI, where there is one
     pipe.send(orders.Memory())
     guard_bytes = guard.answer(pipe, events.Memory, ANSWER_TIMEOUT_S).pss_bytes
-    return Memory(memory.pss_bytes(), guard_bytes, memory.available_bytes())
+    rank_bytes, available_bytes = memory.pss_bytes(), memory.available_bytes()
+    if rank_bytes is None or guard_bytes is None or available_bytes is None:
+        return None
+    return Memory(rank_bytes, guard_bytes, available_bytes)
 
 
 def _node(arguments: argparse.Namespace, probed: events.Probed) -> NodeReport:

@@ -7,16 +7,22 @@ from pathlib import Path
 KIB = 1024
 
 
-def pss_bytes() -> int:
-    """The proportional set size of this process (proc(5), smaps_rollup): 1/n of a page that n processes share."""
+def pss_bytes() -> int | None:
+    """The proportional set size of this process (proc(5), smaps_rollup): 1/n of a page that n processes share.
+
+    None: the kernel does not report it.
+    """
     return _field(Path("/proc/self/smaps_rollup"), "Pss")
 
 
-def available_bytes() -> int:
+def available_bytes() -> int | None:
     """What new programs can have without swapping, by the kernel's estimate (proc(5), meminfo)."""
     return _field(Path("/proc/meminfo"), "MemAvailable")
 
 
-def _field(path: Path, name: str) -> int:
-    (words,) = (line.split() for line in path.read_text().splitlines() if line.startswith(f"{name}:"))
-    return int(words[1]) * KIB
+def _field(path: Path, name: str) -> int | None:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * KIB for line in lines if line.startswith(f"{name}:")), None)

@@ -8,7 +8,8 @@ import time
 
 from pktswarm.traffic.protocol.ptp_reading import SYNCHRONIZED, PtpReading
 
-DATA_SETS = ("PORT_DATA_SET", "TIME_STATUS_NP", "CURRENT_DATA_SET")
+DATA_SETS = ("PORT_PROPERTIES_NP", "TIME_STATUS_NP", "CURRENT_DATA_SET")
+FIELDS = ("portState", "timestamping", "master_offset", "gmIdentity", "meanPathDelay")
 PMC_TIMEOUT_S = 1.0
 
 
@@ -20,6 +21,8 @@ def read() -> PtpReading:
         return PtpReading(tai_offset_s(), "linuxptp is not installed")
     except subprocess.TimeoutExpired:
         return PtpReading(tai_offset_s(), f"pmc did not end within {PMC_TIMEOUT_S:.0f} s")
+    except OSError as error:
+        return PtpReading(tai_offset_s(), f"pmc does not start: {error.strerror}")
     return parse(done.stdout, tai_offset_s())
 
 
@@ -30,16 +33,25 @@ def tai_offset_s() -> int:
 
 
 def parse(text: str, offset_s: int) -> PtpReading:
-    """`text`: output of pmc, a line for each field of a data set. A boundary clock has several ports."""
+    """`text`: output of pmc, a line for each field of a data set. A boundary clock has several ports.
+
+    With hardware time stamps ptp4l steers the clock of the card, and phc2sys the system's by it: what ptp4l reports is
+    then no offset of CLOCK_TAI.
+    """
     fields: dict[str, list[str]] = {}
     for name, value in re.findall(r"^\s+(\w+)\s+(\S+)$", text, re.MULTILINE):
         fields.setdefault(name, []).append(value)
-    states = fields.get("portState", [])
-    if not states or not all(name in fields for name in ("master_offset", "gmIdentity", "meanPathDelay")):
+    if not all(name in fields for name in FIELDS):
         return PtpReading(offset_s, "no ptp4l answers")
+    states = fields["portState"]
     state = next((each for each in SYNCHRONIZED if each in states), states[0])
     problem = "" if state in SYNCHRONIZED else f"the port of ptp4l is {state}"
-    follows = state == "SLAVE"
-    offset_ns = int(fields["master_offset"][0]) if follows else 0
-    path_delay_ns = round(float(fields["meanPathDelay"][0])) if follows else 0
+    if not problem and {*fields["timestamping"]} != {"SOFTWARE"}:
+        problem = "ptp4l steers the clock of the card, and phc2sys the system's"
+    try:
+        offset_ns, path_delay_ns = int(fields["master_offset"][0]), round(float(fields["meanPathDelay"][0]))
+    except ValueError:
+        return PtpReading(offset_s, "pmc's answer has no number as offset or path delay")
+    if state != "SLAVE":  # those of a clock that it followed before
+        offset_ns = path_delay_ns = 0
     return PtpReading(offset_s, problem, state, fields["gmIdentity"][0], offset_ns, path_delay_ns)

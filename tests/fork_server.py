@@ -30,9 +30,9 @@ from typing import NoReturn, TypedDict
 
 MODULES = (
     "pktswarm.lab.api pktswarm.master.calibrate.page pktswarm.master.cli.app pktswarm.master.compare.page "
-    "pktswarm.master.doctor.judge pktswarm.master.live.metrics "
-    "pktswarm.master.live.watch pktswarm.master.plan.explain pktswarm.master.report pktswarm.master.results.recount "
-    "pktswarm.master.rfc2544.page pktswarm.master.run.run pktswarm.master.search.page pktswarm.master.tables.document "
+    "pktswarm.master.doctor.judge pktswarm.master.live.metrics pktswarm.master.live.watch "
+    "pktswarm.master.plan.explain pktswarm.master.report pktswarm.master.results.recount pktswarm.master.rfc2544.page "
+    "pktswarm.master.run.run pktswarm.master.search.page pktswarm.master.tables.document "
     "pktswarm.master.upf.control_plane pktswarm.master.upf.probe.outcome pktswarm.nodes.engines "
     "pktswarm.nodes.receivers.xdp pktswarm.nodes.senders.xdp rich.status subprocess tempfile"
 ).split()
@@ -199,11 +199,11 @@ def _end(request: Request) -> NoReturn:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
+        if isinstance(status, int):
+            os._exit(status)
     except OSError:
-        sys.exit(1)  # Python reports it
-    if isinstance(status, int):
-        os._exit(status)
-    sys.exit(str(status))
+        pass  # Python's own end tries again, and reports it
+    sys.exit(status)  # type: ignore[arg-type]  # what SystemExit had
 
 
 def _run(request: Request) -> None:

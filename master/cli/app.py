@@ -126,13 +126,13 @@ def main() -> None:
 def invoke(words: list[str]) -> None:
     """Run the command that `words` are, without the name of the program.
 
-    typer builds all commands of an app at each start, 36 here: it gets an app with the named one only. `man` describes
-    all of them.
+    typer builds all commands of an app at each start: it gets an app with the named one only. `man`, which describes
+    all of them, finds the whole app as the context's object.
     """
     named = copy.copy(app)
-    named.registered_commands = [each for each in app.registered_commands if [_name(each)] == words[:1] != ["man"]]
+    named.registered_commands = [each for each in app.registered_commands if [_name(each)] == words[:1]]
     named.registered_groups = [each for each in app.registered_groups if [each.name] == words[:1]]
-    (named if named.registered_commands or named.registered_groups else app)(words)
+    (named if named.registered_commands or named.registered_groups else app)(words, obj=app)
 
 
 def _name(command: CommandInfo) -> str:

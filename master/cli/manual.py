@@ -27,7 +27,7 @@ def man(
     ] = None,
 ) -> None:
     """Print the man page of a command (read it with man -l FILE), or write those of all commands."""
-    pages = {one.name: one for one in commands(context.find_root().command)}
+    pages = {one.name: one for one in commands(typer.main.get_command(context.obj))}
     if folder is not None:
         _write(folder, pages, command)
         return

@@ -13,6 +13,7 @@ from typing import Literal
 from pktswarm.master.doctor.ask import Answer
 from pktswarm.master.doctor.report import Health, HostReport, InterfaceReport, Leftovers, Memory, Ptp
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
+from pktswarm.traffic.protocol.ptp_reading import SYNCHRONIZED
 
 Level = Literal["unreachable", "wrong", "note"]
 FRAME_SENDERS, FRAME_RECEIVERS = ("xdp", "tc", "pktgen", "trafgen"), ("xdp", "netsniff-ng")
@@ -156,13 +157,15 @@ def _memory(memory: Memory | None) -> Findings:
         return
     wanted, free = memory["rank_bytes"] + memory["guard_bytes"], memory["available_bytes"]
     if wanted > free:
-        what = f"a rank and its guard take {wanted / 2**20:.0f} MiB of memory, {free / 2**20:.0f} MiB are available"
+        what = (
+            f"a rank and its guard take {wanted / 2**20:.0f} MiB of memory at least, {free / 2**20:.0f} are available"
+        )
         yield "wrong", what, "end other programs there"
 
 
 def _ptp(ptp: Ptp | None) -> Findings:
     """A host without PTP is no finding."""
-    if ptp is not None and ptp["state"] and ptp["problem"]:
+    if ptp is not None and ptp["state"] not in ("", *SYNCHRONIZED):
         yield "note", f"PTP: {ptp['problem']}: it follows no clock", "journalctl -u ptp4l@*; check the grandmaster"
 
 

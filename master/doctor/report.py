@@ -51,7 +51,8 @@ class Leftovers(TypedDict):
 
 
 class Memory(TypedDict):
-    """Proportional set sizes of a rank and its guard without a task, and what the host has left; bytes."""
+    """Proportional set sizes of a rank before MPI_Init and of its guard, without a task, and what the host has left;
+    bytes."""
 
     rank_bytes: int
     guard_bytes: int
@@ -103,4 +104,4 @@ class HostReport(TypedDict, total=False):
     mended: list[str]
     memory: Memory | None
     ptp: Ptp | None
-    """Both None: the guard does not start."""
+    """Both None: the guard does not start. `memory`: the kernel does not report it, either."""

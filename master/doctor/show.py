@@ -82,8 +82,8 @@ def _board(health: Health) -> str:
 
 
 def _memory(memory: Memory | None) -> str:
-    """The sum of rank and guard."""
-    return "" if memory is None else f"{(memory['rank_bytes'] + memory['guard_bytes']) / 2**20:.0f} MiB"
+    """The sum of rank and guard, before MPI_Init."""
+    return "" if memory is None else f"≥ {(memory['rank_bytes'] + memory['guard_bytes']) / 2**20:.0f} MiB"
 
 
 def _verdict(answer: Answer, found: list[Finding]) -> Text:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pktswarm.master.cluster.node import NodeState
+from pktswarm.master.results.ptp_clocks import PtpClocks
 from pktswarm.master.results.row import ReceivedCounts, Row
 from pktswarm.master.results.users import Users
 from pktswarm.traffic.connections.counts import ConnectionRow
@@ -25,7 +26,9 @@ class ClockFaults:
     def __init__(self, nodes: Iterable[NodeState], start_ns: int | None) -> None:
         self._start_ns = start_ns or 0
         self._nodes: dict[str, list[NodeState]] = {}
-        for node in nodes:
+        known = list(nodes)
+        self._ptp = PtpClocks(known)
+        for node in known:
             self._nodes.setdefault(node.rank.host.name, []).append(node)
 
     def utc_set(self, host: str) -> str:
@@ -41,8 +44,10 @@ class ClockFaults:
         faults = (self.utc_set(host) for host in _stamped_by_utc(leg, receiver, tai))
         if why := next(filter(None, faults), ""):
             return why
-        if leg.echo_of is not None or (tai and leg.engine != "pktgen"):
-            return ""  # there is one clock, or PTP steers both
+        if leg.echo_of is not None:
+            return ""  # there is one clock
+        if tai and leg.engine != "pktgen":
+            return self._ptp.unequal(leg.source, receiver)  # PTP steers both
         return self.ran_away(leg.source, receiver)
 
     def of_capture(self, leg: Leg) -> str:

@@ -108,8 +108,7 @@ def _correct_latency(
     error = state.latency_error_ns(leg, receiver, state.middle_ns())
     if error is not None:
         _shift_latency(state, leg, received, users, error[0], receiver)
-    unequal = state.ptp_clocks().unequal(leg.source, host) if tai and leg.echo_of is None else ""
-    why = unequal or state.faults().of_stamps(leg, host, tai) or impossible(received, leg.source, host)
+    why = state.faults().of_stamps(leg, host, tai) or impossible(received, leg.source, host)
     leave_out_stamps(received, users, why)
 
 

@@ -1,4 +1,4 @@
-"""How far apart the TAI clocks of two nodes are at most, with `clock: ptp`.
+"""How far apart the TAI clocks of two nodes are at most, with `clock: ptp`: as far as UTC, where TAI offsets are equal.
 
 Two sources: both clocks as rank 0 reads them, which does not rely on PTP; and the offsets that ptp4l reports, which are
 closer, and leave out the asymmetry of the path.
@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from pktswarm.master.cluster.node import NodeState
 from pktswarm.traffic.protocol.ptp_reading import PtpReading
-
-NS_PER_S = 1_000_000_000
 
 
 class Apart(NamedTuple):
@@ -44,7 +42,7 @@ class PtpClocks:
     def _judge(self, source: str, target: str) -> tuple[int | None, str]:
         """Returns the bound, and why the offsets that ptp4l reports are not used, where the reports do not have it."""
         there, here = self._nodes[source], self._nodes[target]
-        if here.report and there.report and here.report.clock and here.report.clock == there.report.clock:
+        if _on_the_masters_clock(there) and _on_the_masters_clock(here):
             return 0, ""
         read = _differences(there, here) if here.ptp and there.ptp else []
         if not read:
@@ -77,16 +75,18 @@ class PtpClocks:
         return lines
 
 
+def _on_the_masters_clock(node: NodeState) -> bool:
+    """A bound of 0 is that of one clock (master.run.clock_readings)."""
+    return bool(node.clock) and not any(read.offset_ns or read.bound_ns for read in node.clock.values())
+
+
 def _differences(source: NodeState, target: NodeState) -> list[Apart]:
-    """By the readings that both have. Both clocks of a node are read within the round trip."""
+    """The difference of UTC by each reading that both have. Both clocks of a node are read within the round trip."""
     found = []
     for when in source.clock.keys() & target.clock.keys():
-        ends = [(node, node.clock[when]) for node in (source, target)]
-        there_ns, here_ns = (
-            read.offset_ns + read.realtime_minus_monotonic_ns + node.ptp[-1].tai_offset_s * NS_PER_S
-            for node, read in ends
-        )
-        found.append(Apart(there_ns - here_ns, sum(read.bound_ns + read.round_trip_ns for _, read in ends)))
+        ends = source.clock[when], target.clock[when]
+        there_ns, here_ns = (read.offset_ns + read.realtime_minus_monotonic_ns for read in ends)
+        found.append(Apart(there_ns - here_ns, sum(read.bound_ns + read.round_trip_ns for read in ends)))
     return found
 
 

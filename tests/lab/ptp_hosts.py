@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from pktswarm.lab.plan import CONTROL_INTERFACE
 
-LIMIT_S = 300
-"""Of a ptp4l that nobody ends."""
+LIMIT_S = 1800
+"""Hard stop of a ptp4l that nobody ends; longer than a run in the virtual machine."""
 
 
 def enter(pid: int, *words: str) -> list[str]:
@@ -36,5 +36,5 @@ def ptp4l(pids: list[int], state: str, *options: str, within_s: float = 30) -> I
 
 
 def shown(pid: int) -> str:
-    command = enter(pid, "pmc", "-u", "-b", "0", "GET PORT_DATA_SET")
+    command = enter(pid, "pmc", "-u", "-b", "0", "GET PORT_PROPERTIES_NP")
     return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout

@@ -105,7 +105,9 @@ class Wire:
         get less of it than the sender, which so fills the ring there, too."""
         others = receiving_threads()
         ip("netns", "exec", self.receiver, "sh", "-c", "echo 1 > /sys/class/net/rx0/threaded")
-        for thread in receiving_threads() - others:
+        threads = receiving_threads() - others
+        assert threads
+        for thread in threads:
             os.setpriority(os.PRIO_PROCESS, thread, 10)
 
     def counter(self, side: str, what: str = "packets") -> int:
@@ -122,7 +124,7 @@ class Wire:
 
 
 def receiving_threads() -> set[int]:
-    """Those of all interfaces rx0."""
+    """The kernel's threads for what comes in at any interface rx0, of this test or another."""
     found = set()
     for name in Path("/proc").glob("[0-9]*/comm"):
         with contextlib.suppress(OSError):  # it has ended

@@ -20,7 +20,7 @@ from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.doctor import judge, show
 from pktswarm.master.doctor.ask import Answer, Round
 from pktswarm.master.doctor.report import HostReport
-from pktswarm.nodes import health, tune
+from pktswarm.nodes import health, memory, tune
 
 VERSIONS = {"pktswarm": "0.1.0", "python": "3.11.7", "word_bits": "64", "mpi4py": "4.1.2", "mpi": "MPICH Version: 5"}
 PTP = {
@@ -133,8 +133,18 @@ ZONE = {"name": "cpu", "celsius": 71.0, "passive_c": 70.0, "critical_c": 90.0}
         ({"health.throttled": 0x50000}, "note", "throttled since it started", "power supply"),
         ({"health.free_bytes": 2**20}, "wrong", "1 MiB free", "free disk space"),
         ({"health.free_bytes": 2**30}, "note", "1024 MiB free", "free disk space"),
-        ({"memory.available_bytes": 40 * 2**20}, "wrong", "take 50 MiB of memory, 40 MiB are", "end other programs"),
-        ({"ptp": {**PTP, "problem": "the port of ptp4l is LISTENING"}}, "note", "PTP: the port of ptp4l is", "ptp4l"),
+        (
+            {"memory.available_bytes": 40 * 2**20},
+            "wrong",
+            "take 50 MiB of memory at least, 40 are",
+            "end other programs",
+        ),
+        (
+            {"ptp": {**PTP, "state": "LISTENING", "problem": "the port of ptp4l is LISTENING"}},
+            "note",
+            "PTP: the port of ptp4l is",
+            "ptp4l",
+        ),
         ({"guard_trouble": "sudo did not start it"}, "wrong", "no guard: sudo did not", "sudo rule of docs/guide.md"),
         ({"leftovers.holder": HOLDER}, "wrong", "in use by ann@desk since 2026-01-01T00:00:00Z", "wait for the end"),
         ({"leftovers.processes": [PROCESS]}, "wrong", "process 41 is an engine whose guard is gone", "kill 41"),
@@ -333,3 +343,10 @@ def test_a_raspberry_pi_says_whether_it_is_throttled(tmp_path: Path, monkeypatch
     assert health.throttled() == 0x50005
     tool.write_text("#!/bin/sh\necho VCHI initialization failed\n")
     assert health.throttled() is None
+
+
+def test_memory_that_the_kernel_does_not_report_is_unknown(tmp_path: Path) -> None:
+    assert memory._field(tmp_path / "smaps_rollup", "Pss") is None
+    (tmp_path / "smaps_rollup").write_text("Rss:  40 kB\nPss:  12 kB\nPss_Anon:  8 kB\n")
+    assert memory._field(tmp_path / "smaps_rollup", "Pss") == 12 * 1024
+    assert memory._field(tmp_path / "smaps_rollup", "Swap") is None

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.node import NodeState
 from pktswarm.master.cluster.ranks import Rank
+from pktswarm.master.results.clock_faults import ClockFaults
 from pktswarm.master.results.ptp_clocks import PtpClocks
 from pktswarm.nodes import ptp
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.ptp_reading import PtpReading
 from pktswarm.traffic.protocol.rank0_events import Clock
 
 # As pmc 3.1.1 printed it of two ptp4l with software time stamps, less some fields.
 AT_THE_MASTER = """\
-sending: GET PORT_DATA_SET
+sending: GET PORT_PROPERTIES_NP
 sending: GET TIME_STATUS_NP
 sending: GET CURRENT_DATA_SET
-	6a9f77.fffe.c232ed-1 seq 0 RESPONSE MANAGEMENT PORT_DATA_SET
+	6a9f77.fffe.c232ed-1 seq 0 RESPONSE MANAGEMENT PORT_PROPERTIES_NP
 		portIdentity            6a9f77.fffe.c232ed-1
 		portState               MASTER
-		logMinDelayReqInterval  -3
-		peerMeanPathDelay       0
-		delayMechanism          1
-		versionNumber           2
+		timestamping            SOFTWARE
+		interface               v0
 	6a9f77.fffe.c232ed-0 seq 1 RESPONSE MANAGEMENT TIME_STATUS_NP
 		master_offset              0
 		ingress_time               0
@@ -40,13 +41,14 @@ sending: GET CURRENT_DATA_SET
 		meanPathDelay    0.0
 """
 FOLLOWING = """\
-sending: GET PORT_DATA_SET
+sending: GET PORT_PROPERTIES_NP
 sending: GET TIME_STATUS_NP
 sending: GET CURRENT_DATA_SET
-	d2b1d0.fffe.17a123-1 seq 0 RESPONSE MANAGEMENT PORT_DATA_SET
+	d2b1d0.fffe.17a123-1 seq 0 RESPONSE MANAGEMENT PORT_PROPERTIES_NP
 		portIdentity            d2b1d0.fffe.17a123-1
 		portState               SLAVE
-		peerMeanPathDelay       0
+		timestamping            SOFTWARE
+		interface               v0
 	d2b1d0.fffe.17a123-0 seq 1 RESPONSE MANAGEMENT TIME_STATUS_NP
 		master_offset              -192
 		ingress_time               1795777963864546406
@@ -82,7 +84,18 @@ def test_a_port_that_follows_no_clock_is_named(state: str) -> None:
     assert (reading.state, reading.problem, reading.offset_ns) == (state, f"the port of ptp4l is {state}", 0)
 
 
-@pytest.mark.parametrize("text", ["", "sending: GET PORT_DATA_SET\n", FOLLOWING.replace("gmIdentity", "gm")])
+@pytest.mark.parametrize("text", [FOLLOWING, AT_THE_MASTER])
+def test_with_hardware_time_stamps_the_system_clock_is_not_what_ptp4l_reports(text: str) -> None:
+    reading = ptp.parse(text.replace("SOFTWARE", "HARDWARE"), 37)
+    assert reading.problem == "ptp4l steers the clock of the card, and phc2sys the system's"
+
+
+def test_an_offset_that_is_no_number_is_no_offset() -> None:
+    reading = ptp.parse(FOLLOWING.replace("master_offset              -192", "master_offset              n/a"), 37)
+    assert reading == PtpReading(37, "pmc's answer has no number as offset or path delay")
+
+
+@pytest.mark.parametrize("text", ["", "sending: GET PORT_PROPERTIES_NP\n", FOLLOWING.replace("gmIdentity", "gm")])
 def test_without_an_answer_nothing_is_known(text: str) -> None:
     assert ptp.parse(text, 37) == ALONE
 
@@ -92,13 +105,20 @@ def test_without_linuxptp_its_absence_is_the_problem(monkeypatch: pytest.MonkeyP
     assert ptp.read().problem == "linuxptp is not installed"
 
 
-def node(name: str, utc_ns: int, readings: list[PtpReading], bound_ns: int = 20_000, **more: str) -> NodeState:
-    """`utc_ns`: its UTC less the master's, read to twice 20 us and the round trip."""
+def test_a_pmc_that_cannot_be_started_is_the_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "pmc").write_text("no program")
+    (tmp_path / "pmc").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert ptp.read().problem == "pmc does not start: Exec format error"
+
+
+def node(name: str, utc_ns: int, readings: list[PtpReading], read_ns: int = 20_000) -> NodeState:
+    """`utc_ns`: its UTC less the master's. `read_ns`: bound of each reading of its clock, half of the round trip."""
     made = NodeState(Rank(1, Host(name, "10.0.0.1", ("transmit",)), "transmit"), ptp=readings)
-    for at_ns, when in enumerate(("before", "start", "after")):
-        # CLOCK_MONOTONIC began at another time on each host.
-        offset_ns = len(name) * 10**9
-        made.clock[when] = Clock(1, when, at_ns, offset_ns, bound_ns, 2 * bound_ns, 10**18 + utc_ns - offset_ns)  # type: ignore[arg-type]  # a literal
+    whens: tuple[Literal["before", "start", "after"], ...] = ("before", "start", "after")
+    for at_ns, when in enumerate(whens):
+        offset_ns = len(name) * 10**9 if read_ns else 0  # CLOCK_MONOTONIC began at another time on each host
+        made.clock[when] = Clock(1, when, at_ns, offset_ns, read_ns, 2 * read_ns, 10**18 + utc_ns - offset_ns)
     return made
 
 
@@ -130,14 +150,9 @@ def test_a_servo_that_the_readings_exclude_is_not_relied_on() -> None:
 
 
 def test_one_kernel_clock_cannot_differ_from_itself() -> None:
-    class Report:
-        clock = "boot time:[1]"
-
-    nodes = node("gnb", 0, []), node("core", 70_000, [])
-    assert bound_ns(*nodes) is None
-    for each in nodes:
-        each.report = Report()  # type: ignore[assignment]  # all that is read of it
-    assert bound_ns(*nodes) == 0
+    """Both are the master's: a bound of 0 is that of one clock."""
+    assert bound_ns(node("gnb", 0, [], read_ns=0), node("core", 70_000, [], read_ns=0)) == 0
+    assert bound_ns(node("gnb", 0, [], read_ns=0), node("core", 70_000, [])) is None
 
 
 def test_a_clock_that_was_not_read_has_no_bound() -> None:
@@ -151,6 +166,16 @@ def test_unequal_tai_offsets_are_named() -> None:
     clocks = PtpClocks([node("gnb", 0, [LEADS]), node("core", 0, [utc, utc]), node("other", 0, [])])
     assert clocks.unequal("gnb", "core") == "TAI is UTC + 37 s on gnb and UTC + 0 s on core"
     assert clocks.unequal("gnb", "gnb") == clocks.unequal("gnb", "other") == ""
+
+
+def test_unequal_tai_offsets_make_stamps_of_tai_useless() -> None:
+    utc = replace(FOLLOWS, tai_offset_s=0)
+    faults = ClockFaults([node("gnb", 0, [LEADS]), node("core", 0, [utc])], start_ns=0)
+    leg = Leg(0, "s", "gnb", "core", "stream", engine="xdp")
+    assert faults.of_stamps(leg, "core", tai=True) == "TAI is UTC + 37 s on gnb and UTC + 0 s on core"
+    assert faults.of_stamps(leg, "core", tai=False) == ""
+    assert faults.of_stamps(replace(leg, engine="pktgen"), "core", tai=True) == ""
+    assert faults.of_stamps(replace(leg, echo_of=1), "core", tai=True) == ""
 
 
 def test_the_notes_have_what_each_node_reports() -> None:

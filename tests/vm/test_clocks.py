@@ -72,8 +72,8 @@ def set_utc(by_ns: int) -> int:
     return by_ns
 
 
-def test_a_clock_that_ptp4l_steers_has_the_bound_of_its_servo(hosts: Path, tmp_path: Path) -> None:
-    """Both ends of the lab read one kernel clock: the bound is 0, and what ptp4l reports is a note."""
+def test_what_ptp4l_reports_of_a_clock_that_it_steers_is_a_note(hosts: Path, tmp_path: Path) -> None:
+    """Both ends of the lab read one kernel clock, so the bound is 0 whatever ptp4l reports."""
     stream = "{name: one, engine: xdp, size_bytes: 128, rate_pps: 100, count_packets: 200}"
     (tmp_path / "scenario.yaml").write_text(f"name: ptp\nclock: ptp\nstreams: [{stream}]\nreceive: {{drain_s: 3}}\n")
     pids = lab.status("vmc", hosts.parent)["pids"]

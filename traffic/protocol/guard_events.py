@@ -49,10 +49,10 @@ class Leftovers(Event):
 
 @plain
 class Memory(Event):
-    """The proportional set size of the guard, bytes."""
+    """The proportional set size of the guard, bytes; None: the kernel does not report it."""
 
     NAME = "memory"
-    pss_bytes: int
+    pss_bytes: int | None
 
 
 @plain
