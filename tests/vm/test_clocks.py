@@ -79,7 +79,9 @@ def test_what_ptp4l_reports_of_a_clock_that_it_steers_is_a_note(hosts: Path, tmp
     pids = lab.status("vmc", hosts.parent)["pids"]
     command = [PKTSWARM, "run", tmp_path / "scenario.yaml", "--hosts", hosts, "--results", tmp_path]
     command += ["--patience", PATIENCE, "--json", "--no-report"]
-    with ptp4l([pids["tx1"], pids["rx1"]], "SLAVE", within_s=240):
+    # An emulated machine holds ptp4l up for longer than its check of the clock allows (20 % of the time between two
+    # messages), which resets the servo and makes the port UNCALIBRATED.
+    with ptp4l([pids["tx1"], pids["rx1"]], "SLAVE", "--sanity_freq_limit=0", within_s=240):
         done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(done.stdout)
