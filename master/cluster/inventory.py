@@ -15,6 +15,7 @@ pktswarm_gateway    the router that its frames are sent to: an IPv4 address, an 
 pktswarm_python     the node's Python (this one's path if left out)
 pktswarm_mpi        none: the node needs no MPI, its messages go over the SSH connection that starts it (wheel if left
                     out: the MPICH of the lock file)
+pktswarm_clock      what `pktswarm provision` sets the clock by: chrony (if left out), ptp (needs control_interface)
 pktswarm_user       the account ranks run as
 pktswarm_login      for all hosts: the account that a run logs in as over SSH (as SSH's own settings say if left out;
                     ansible_user is for `pktswarm provision`, and may be one that becomes root)
@@ -263,6 +264,8 @@ def _host(path: Path, name: str, roles: tuple[Role, ...], values: dict[str, obje
         raise BadInput(path, problem, key=f"{key}.traffic_interface", value=interface)
     if roles and not interface:
         raise BadInput(path, "is missing", key=f"{key}.traffic_interface", allowed="the interface under test")
+    if text("pktswarm_clock", re.compile("chrony|ptp"), "chrony, ptp") == "ptp" and not values.get("control_interface"):
+        raise BadInput(path, "is missing", key=f"{key}.control_interface", allowed="the interface for PTP")
     return Host(
         name=name,
         address=text("ansible_host", ADDRESS, "a host name or an IPv4 address: mpiexec takes no other") or name,

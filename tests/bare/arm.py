@@ -4,6 +4,7 @@ Not for pytest: it takes half an hour, and wants the machine to itself.
 
     sudo .venv/bin/python tests/bare/arm.py arm64
     sudo .venv/bin/python tests/bare/arm.py armhf
+    sudo .venv/bin/python tests/bare/arm.py armhf --clock ptp   # its clock follows that of the other node
 
 The machine takes the place of a node of a lab. It sends by each engine, and then, by a second inventory with the roles
 exchanged, receives. It prints the duration of each step and the machine's answers. Exit status 1 if a step did not do
@@ -30,6 +31,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from pktswarm import lab
 from pktswarm.lab import emulated
+from pktswarm.lab.plan import CONTROL_INTERFACE
 from pktswarm.lab.ssh import CONFIG
 
 NAME, NODE, OTHER = "arm", "tx1", "rx1"
@@ -44,9 +46,21 @@ expect: {{loss: 0, sent: intended}}
 ENGINES = ("auto", "tc", "pktgen", "trafgen")
 """Engines that the machine sends with."""
 
+CLOCKS = {
+    "chrony": (
+        ("systemctl is-enabled pktswarm-tune chrony", "enabled\nenabled"),
+        ("systemctl is-active chrony", "active"),
+    ),
+    "ptp": (
+        ("systemctl is-enabled pktswarm-tune pktswarm-ptp", "enabled\nenabled"),
+        ("systemctl is-active pktswarm-ptp", "active"),
+        (
+            "for i in $(seq 240); do pmc -u -b 0 'GET PORT_PROPERTIES_NP' | grep -o SLAVE && break; sleep 1; done",
+            "SLAVE",
+        ),
+    ),
+}
 OWN_KERNEL = (
-    ("systemctl is-enabled pktswarm-tune chrony", "enabled\nenabled"),
-    ("systemctl is-active chrony", "active"),
     ("lsmod | grep -o ^pktgen", "pktgen"),
     # As at a start of the machine.
     (
@@ -62,23 +76,27 @@ AS_IT_IS = "dpkg-query --show; cat /etc/passwd; lsmod | grep -o ^pktgen; ip -o l
 def main() -> int:
     parser = argparse.ArgumentParser(description="An emulated Debian on ARM becomes a node, and takes part in runs.")
     parser.add_argument("kind", choices=sorted(emulated.MACHINES))
-    kind = emulated.MACHINES[parser.parse_args().kind]
+    parser.add_argument("--clock", choices=sorted(CLOCKS), default="chrony", help="what sets the machine's clock")
+    arguments = parser.parse_args()
+    kind = emulated.MACHINES[arguments.kind]
     folder = Path("hosts")
     state = lab.up(NAME, 1, 1, folder, bare=emulated.SUITE)
     try:
-        adapt_inventory(state.inventory, kind)
+        adapt_inventory(state.inventory, kind, arguments.clock)
         with ExitStack() as stack:
             exchanged = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "exchanged.yml"
             exchange_roles(state.inventory, exchanged)
             with step(f"a machine of {kind.architecture} in place of {NODE}"):
                 stack.enter_context(emulated.in_place_of(state, NODE, kind))
-            become_a_node(state, exchanged)
+            if arguments.clock == "ptp":
+                stack.enter_context(grandmaster(state))
+            become_a_node(state, exchanged, arguments.clock)
     finally:
         lab.down(NAME, folder)
     return 0
 
 
-def become_a_node(state: lab.LabState, exchanged: Path) -> None:
+def become_a_node(state: lab.LabState, exchanged: Path, clock: str) -> None:
     print(on_machine(state, "uname -a; getconf LONG_BIT; nproc; free -m; ip -br link"), flush=True)
     before = on_machine(state, AS_IT_IS)
     hosts = str(state.inventory)
@@ -88,7 +106,7 @@ def become_a_node(state: lab.LabState, exchanged: Path) -> None:
         expect_hosts(pktswarm("provision", "--hosts", hosts, "--json"), lambda one: one["changed"] > 5)
     with step("provision again"):
         expect_hosts(pktswarm("provision", "--hosts", hosts, "--json"), lambda one: one["changed"] == 0)
-    for command, wanted in OWN_KERNEL:
+    for command, wanted in (*CLOCKS[clock], *OWN_KERNEL):
         output = on_machine(state, command).strip()
         print(f"{command}: {output}", flush=True)
         if output != wanted:
@@ -100,6 +118,9 @@ def become_a_node(state: lab.LabState, exchanged: Path) -> None:
             run(hosts, SCENARIO.format(engine=engine))
     with step("it receives"):
         run(str(exchanged), SCENARIO.format(engine="auto"))
+    if clock == "ptp":
+        with step("clock: ptp"):
+            run(hosts, SCENARIO.format(engine="auto") + "clock: ptp\n")
     with step("provision --undo"):
         expect_hosts(pktswarm("provision", "--undo", "--hosts", hosts, "--json"), lambda one: one["failed"] == 0)
     same(before, on_machine(state, AS_IT_IS))
@@ -113,11 +134,29 @@ def run(hosts: str, scenario: str) -> None:
         show(json.loads(pktswarm("run", str(path), *words)))
 
 
-def adapt_inventory(path: Path, kind: emulated.Machine) -> None:
+@contextmanager
+def grandmaster(state: lab.LabState) -> Iterator[None]:
+    """ptp4l on the other node, which shares this machine's kernel: it leads, and sets no clock."""
+    proxy = yaml.safe_load(state.inventory.read_text())["all"]["vars"]["pktswarm_proxy"]
+    apt = f"apt-get -q -o Acquire::http::Proxy={proxy}"
+    install = f"{apt} update && {apt} install -y --no-install-recommends linuxptp"
+    pktswarm("lab", "exec", "--name", NAME, OTHER, "--", "sh", "-c", install)
+    inside = ["nsenter", f"--target={state.keeper.pids[OTHER]}", "--mount", "--root", "--wd", "--net"]
+    ptp4l = ["timeout", "--signal=KILL", str(2 * LONGEST_S), "ptp4l", "-i", CONTROL_INTERFACE, "-S", "--priority1=1"]
+    ptp4l += ["--logSyncInterval=-3", "--logAnnounceInterval=-1", "--logMinDelayReqInterval=-3"]
+    process = subprocess.Popen([*inside, *ptp4l])
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def adapt_inventory(path: Path, kind: emulated.Machine, clock: str) -> None:
     """The machine shares its kernel with nobody: clock, modules and the unit at its start are set too."""
     data = yaml.safe_load(path.read_text())
     host = data["all"]["children"]["transmit"]["hosts"][NODE]
-    host["pktswarm_shared_kernel"] = ""
+    host["pktswarm_shared_kernel"], host["pktswarm_clock"] = "", clock
     if kind is emulated.ARMHF:
         host["pktswarm_mpi"] = "none"
     path.write_text(yaml.safe_dump(data, sort_keys=False, width=10_000))

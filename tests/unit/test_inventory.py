@@ -78,6 +78,8 @@ def test_every_inventory_that_ships_loads(path: Path) -> None:
             "traffic_interface: e0, control_interface: e0",
             ["rx1.traffic_interface", "control"],
         ),
+        ("side: b", "pktswarm_clock: ntp", ["rx1.pktswarm_clock", "'ntp'", "chrony, ptp"]),
+        ("side: b", "pktswarm_clock: ptp", ["rx1.control_interface", "is missing", "the interface for PTP"]),
         ('mac: "02:00:00:00:00:11"', "mac: zz", ["tx1.mac", "'zz'", "02:00:00:00:00:01"]),
         ("ipv4: 10.1.0.11", "ipv6: 10.1.0.11", ["tx1.ipv6", "10.1.0.11", "like 2001:db8::1"]),
         ("ipv4: 10.1.0.11", "ipv4: 10.1.0.256", ["tx1.ipv4", "10.1.0.256", "like 10.0.0.1"]),

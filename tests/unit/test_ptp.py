@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -110,6 +111,20 @@ def test_a_pmc_that_cannot_be_started_is_the_problem(monkeypatch: pytest.MonkeyP
     (tmp_path / "pmc").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert ptp.read().problem == "pmc does not start: Exec format error"
+
+
+@pytest.mark.parametrize(("answers_at", "problem"), [(3, ""), (4, "no ptp4l answers")])
+def test_an_answer_that_comes_late_is_asked_for_again(
+    answers_at: int, problem: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    count, answer = tmp_path / "count", tmp_path / "answer"
+    answer.write_text(FOLLOWING)
+    program = f"echo x >>{count}\n[ $(wc -l <{count}) -lt {answers_at} ] || exec cat {answer}\n"
+    (tmp_path / "pmc").write_text(f"#!/bin/sh\n{program}")
+    (tmp_path / "pmc").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert ptp.read().problem == problem
+    assert count.read_text() == 3 * "x\n"
 
 
 def node(name: str, utc_ns: int, readings: list[PtpReading], read_ns: int = 20_000) -> NodeState:
