@@ -13,6 +13,9 @@ import pytest
 
 from pktswarm.lab import namespaces
 
+pytest.register_assert_rewrite(
+    *(path.stem for path in Path(__file__).parent.glob("**/*.py") if not path.stem.startswith(("test_", "conftest")))
+)
 LONGEST = (
     "test_failures test_python test_search test_guides_upf test_guides test_run test_without_mpi test_doctor "
     "test_upf_probe test_benchmarks test_kept_ranks test_installed test_connections test_upf_handover "

@@ -17,12 +17,14 @@ MOST_FIRST_BYTES = 1514
 @dataclass(frozen=True)
 class WayOut:
     """`name`: of the engine. `live`: XDP live frames, in batches; otherwise clones of an skb, one by one. `plain`: the
-    program for kernels that take no bpf_loop(); None: it needs a newer kernel in any case."""
+    program for kernels that take no bpf_loop(); None: it needs a newer kernel in any case. `answers`: the object's
+    programs for the device's answers to live frames, each with its raw tracepoint."""
 
     name: str
     program: Path
     plain: Path | None
     live: bool
+    answers: tuple[tuple[str, str], ...] = ()
 
     def program_for(self, release: tuple[int, int], noisy: bool) -> Path:
         """`noisy`: frames have random payload."""
@@ -35,5 +37,6 @@ class WayOut:
         return self.plain
 
 
-LIVE_FRAMES = WayOut("xdp", availability.SENDER, plain=None, live=True)
+ANSWERS = (("sum_sent", "xdp_devmap_xmit"), ("sum_refused", "xdp_redirect_err"))
+LIVE_FRAMES = WayOut("xdp", availability.SENDER, plain=None, live=True, answers=ANSWERS)
 CLONES = WayOut("tc", availability.CLONER, plain=availability.PLAIN_CLONER, live=False)

@@ -114,9 +114,8 @@ class Program:
         self.state.due_ns[:] = [NEVER] * MAX_LEGS
 
     def _attach(self) -> None:
-        if self._way.live:
-            for program, event in (("sum_sent", "xdp_devmap_xmit"), ("sum_refused", "xdp_redirect_err")):
-                self._object.attach_raw_tracepoint(program, event)
+        for program, event in self._way.answers:
+            self._object.attach_raw_tracepoint(program, event)
         self.fd, self.number = self._object.program_fd("send"), self._object.program_id("send")
         self.state_number = self._object.map_id(".bss")
 
