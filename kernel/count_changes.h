@@ -48,68 +48,65 @@ static __always_inline __u32 changed_fields(const struct fields *found, const st
 	return differs ? causes_of(found, e) : 0;
 }
 
-/*
- * The up to three bytes from `at` on, as one more word. A global function, as parse_ip(): the verifier would check it
- * once for each end of the loop in sum_from().
- */
-__noinline __u32 tail_of(struct xdp_md *ctx, __u32 at, __u32 bytes)
+/* Adds `bytes` bytes, a constant multiple of 4, as 32-bit words. */
+static __always_inline __u64 sum_words(const __be32 *words, int bytes)
 {
-	const void *end = (void *)(long)ctx->data_end;
-	const void *place = (void *)(long)ctx->data;
-	__u32 tail = 0;
-
-	if (at > MOST_SUMMED_BYTES)
-		return 0;
-	place += at;
-	for (int i = 0; i < 3 && i < bytes && place + 1 <= end; i++)
-		tail |= (__u32)*(const __u8 *)place++ << (24 - 8 * i);
-	return tail;
-}
-
-/* sum_from() of less than a block. */
-__noinline __u64 rest_from(struct xdp_md *ctx, __u32 offset, __u32 bytes)
-{
-	const void *end = (void *)(long)ctx->data_end;
-	const void *at = (void *)(long)ctx->data;
 	__u64 sum = 0;
 
-	if (offset > MOST_SUMMED_BYTES)
-		return 0;
-	at += offset;
-	for (int i = 0; i < WORDS_OF_A_BLOCK && bytes >= 4 && at + 4 <= end; i++) {
-		sum += bpf_ntohl(*(const __be32 *)at);
-		at += 4;
-		bytes -= 4;
-	}
-	bytes &= 3; /* as it is; the verifier would follow each end of the loop with another range */
-	return bytes ? sum + tail_of(ctx, at - (void *)(long)ctx->data, bytes) : sum;
+#pragma unroll
+	for (int i = 0; i < bytes / 4; i++)
+		sum += bpf_ntohl(words[i]);
+	return sum;
 }
 
 /*
  * The sum of `bytes` bytes from the offset on in 32-bit words, as in the stamp's checksum: the bytes after the last word
- * are one more word.
+ * are one more word. The bytes behind the last whole block come first, so that the verifier checks the loop once, and
+ * without a loop or a call, of which each costs as much as several words. A payload that ends behind the frame has
+ * another sum, which is wrong in any case.
  */
-__noinline __u64 sum_from(struct xdp_md *ctx, __u32 offset, __u32 bytes)
+static __always_inline __u64 sum_of(struct xdp_md *ctx, __u32 offset, __u32 bytes)
 {
 	const void *end = (void *)(long)ctx->data_end;
-	const void *at = (void *)(long)ctx->data;
+	const void *data = (void *)(long)ctx->data;
+	__u32 rest = bytes & (BLOCK_BYTES - 1), odd = bytes & 3;
+	__u32 rest_at = offset + bytes - rest, last_at = offset + bytes - 4;
+	const void *at;
 	__u64 sum = 0;
 
-	if (offset > MOST_HEADER_BYTES + sizeof(struct stamp_checked))
+	if (offset > MOST_HEADER_BYTES + sizeof(struct stamp_checked) || rest_at > MOST_SUMMED_BYTES)
 		return 0;
-	at += offset;
+	at = data + rest_at;
+#pragma unroll
+	for (int size = BLOCK_BYTES / 2; size >= 4; size /= 2) {
+		if (!(rest & size))
+			continue;
+		if (at + size > end)
+			return 0;
+		sum += sum_words(at, size);
+		at += size;
+	}
+	/* The word that ends with the last byte: some of its bytes belong to a word before. */
+	if (odd && last_at <= MOST_SUMMED_BYTES + BLOCK_BYTES) {
+		at = data + last_at;
+		if (at + 4 > end)
+			return 0;
+		sum += (__u32)(bpf_ntohl(*(const __be32 *)at) << (32 - 8 * odd));
+	}
+	at = data + offset;
 	/* Blocks of words: each has one comparison with the end, and the verifier looks at a sixteenth of the rounds. */
 	for (int i = 0; i < MOST_PAYLOAD_BYTES / BLOCK_BYTES && bytes >= BLOCK_BYTES && at + BLOCK_BYTES <= end; i++) {
-		const __be32 *words = at;
-#pragma unroll
-		for (int j = 0; j < WORDS_OF_A_BLOCK; j++)
-			sum += bpf_ntohl(words[j]);
+		sum += sum_words(at, BLOCK_BYTES);
 		at += BLOCK_BYTES;
 		bytes -= BLOCK_BYTES;
 	}
-	/* As it is, but for a payload that ends behind the frame, whose sum is wrong in any case. See rest_from(). */
-	bytes &= BLOCK_BYTES - 1;
-	return bytes ? sum + rest_from(ctx, at - (void *)(long)ctx->data, bytes) : sum;
+	return sum;
+}
+
+/* sum_of() as a global function, for those to which its calls are cheaper than the verifier's. */
+__noinline __u64 sum_from(struct xdp_md *ctx, __u32 offset, __u32 bytes)
+{
+	return sum_of(ctx, offset, bytes);
 }
 
 /* Modulo 2^32 - 1 there are two representations of zero. */
@@ -145,7 +142,7 @@ __noinline __u32 changed_payload(struct xdp_md *ctx, __u32 at, __u32 bytes, __u6
 	if ((void *)(stamp + 1) > end || bytes < sizeof(*stamp))
 		return 1 << CAUSE_PAYLOAD;
 	said = *(__be32 *)((void *)stamp + sizeof(stamp->stamp));
-	if (!same_sum(said, sum_from(ctx, at + sizeof(*stamp), bytes - sizeof(*stamp))))
+	if (!same_sum(said, sum_of(ctx, at + sizeof(*stamp), bytes - sizeof(*stamp))))
 		causes = 1 << CAUSE_PAYLOAD;
 	/*
 	 * The sum of the stamp's own words is zero; the checksum counts twice, once for itself and once for the

@@ -387,6 +387,9 @@ struct frame {
 	__u32 payload_bytes;
 };
 
+/* Set where the kernel has no types of its own and checks a global function at each call: nodes/libbpf.py, load(). */
+const volatile __u32 checked_by_call SEC(".rodata.calls") = 0;
+
 /*
  * Does nothing. As it could write to the frame, the verifier forgets what it knows of it, and looks once at what follows,
  * not once for each path through a function that it checks at each call.
@@ -403,7 +406,8 @@ static __always_inline int note(struct xdp_md *ctx, struct frame *frame, const s
 	frame->payload_bytes = c->left;
 	frame->sum = c->sum;
 	frame->ip_sum += c->ip_sum;
-	forget(frame);
+	if (checked_by_call) /* a call costs as much as several words of a sum */
+		forget(frame);
 	return found;
 }
 

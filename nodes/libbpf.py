@@ -31,7 +31,7 @@ _PROGRAM_TYPES = {"tc": 3, "xdp": 6}
 _LOG_BYTES, _LOG_KEPT = 1 << 22, 4000
 _LIVE_FRAMES = 1 << 1
 _LOCKED = 1 << 2
-KERNEL_TYPES = Path("/sys/kernel/btf/vmlinux")
+KERNEL_TYPES, CHECKED_BY_CALL = Path("/sys/kernel/btf/vmlinux"), ".rodata.calls"
 """The kernel's own BTF. Kernels of boards often have none."""
 _PRINT = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
 _POINTER_RESULTS = (
@@ -291,6 +291,8 @@ class BpfObject:
         # for all; a static one it checks at each call, with what is passed there.
         if not KERNEL_TYPES.exists():
             self.types().make_static()
+            if _library().calls.bpf_object__find_map_by_name(c_void_p(self._handle), CHECKED_BY_CALL.encode()):
+                self.set_constants(CHECKED_BY_CALL, bytes(c_uint32(1)))
         if _library().calls.bpf_object__load(c_void_p(self._handle)):
             raise _library().error(f"the kernel rejected {self.path.name}")
 
