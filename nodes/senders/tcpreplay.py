@@ -239,9 +239,11 @@ def interface_mtu(interface: str) -> int:
 
 def parse_closing(output: str) -> Closing:
     """Parses tcpreplay's closing output. Raises EngineError where a figure is missing."""
+    # Written by 4.4.3 when a signal ends it, also into the middle of a line of figures.
+    figures = output.replace("sendpacket_abort\n", "")
 
     def figure(pattern: str) -> str:
-        found = re.search(pattern, output, re.MULTILINE)
+        found = re.search(pattern, figures, re.MULTILINE)
         if found is None:
             raise EngineError("tcpreplay", "ended without its closing figures", output[-4000:])
         return found[1]

@@ -56,6 +56,12 @@ def test_interrupted() -> None:
     check_closing(closing, 667, "")
 
 
+def test_interrupted_again_while_it_wrote_its_figures() -> None:
+    closing = parse_closing(sample("interrupted-twice"))
+    assert (closing.packets, closing.successful, closing.interrupted) == (936_911, 936_910, True)
+    check_closing(closing, None, "")
+
+
 def test_one_off_is_forgiven_only_when_interrupted() -> None:
     closing = parse_closing(sample("interrupted"))
     with pytest.raises(EngineError, match="sent 22 packets and that 21 were successful"):
