@@ -112,8 +112,11 @@ static __always_inline int send_one(frame_context *ctx, struct leg *leg, __u32 i
 	}
 	leg->packet_late = is_late;
 	note(leg, index, bytes, is_late, now);
-	if (!in_a_packet(leg)) /* otherwise its next fragment is due now */
+	if (!in_a_packet(leg)) { /* otherwise its next fragment is due now */
+		if (is_late)
+			due_ns = stretch(leg, due_ns, now);
 		set_due(index, next_due(leg, due_ns, now));
+	}
 	return hand_over(ctx);
 }
 
@@ -124,6 +127,7 @@ int send(frame_context *ctx)
 	__u64 due_ns = due_of(index);
 	__u64 now, give_up_ns;
 	struct leg *leg;
+	int over;
 
 	state.runs++;
 	if (state.turn == TURN_OVER)
@@ -140,8 +144,9 @@ int send(frame_context *ctx)
 	if (!leg)
 		return NOTHING_SENT;
 	give_up_ns = *(volatile __u64 *)&leg->give_up_ns; /* once: user space may change it meanwhile */
-	if (!in_a_packet(leg) && (due_ns >= leg->stop_ns || now >= give_up_ns)) {
-		if (give_up_ns || due_ns >= leg->stop_ns)
+	over = due_ns - leg->stretched_ns >= leg->stop_ns;
+	if (!in_a_packet(leg) && (over || now >= give_up_ns)) {
+		if (give_up_ns || over)
 			set_due(index, NEVER);
 		else
 			hold(leg, index, due_ns, now);

@@ -183,6 +183,8 @@ struct leg {
 	__u64 stop_ns; /* frames due from this time on are not sent; NEVER: no limit */
 	__u64 give_up_ns; /* from this time on nothing is sent; 0: it is held, and user space can change that at any time */
 	__u64 late_ns; /* a frame that leaves this much after its due time is late */
+	__u64 stretch_ns; /* one that leaves this much after it moves the rest of the schedule; NEVER: none does */
+	__u64 most_stretched_ns; /* the schedule is not moved by more than this in all */
 	__u64 sequence; /* of the next frame; for a trace: of the next one with a stamp */
 	__u64 random; /* the generator's state, not 0 */
 	__u32 fraction; /* of the due time, in 2^-24 ns */
@@ -246,6 +248,7 @@ struct leg {
 	__u64 late; /* of the generated, less the refused and the dropped */
 	__u64 skipped;
 	__u64 latest_ns; /* the largest delay of a frame */
+	__u64 stretched_ns; /* by which its schedule has been moved */
 	__u64 first_ns; /* time of the first and of the last frame generated */
 	__u64 last_ns;
 	__u64 packets; /* for a leg in parts, whose other counts are frames */

@@ -214,16 +214,34 @@ static __always_inline __u64 skip_many(struct leg *leg, __u64 due_ns, __u64 now)
 	return later(leg, due_ns, bursts);
 }
 
-/* A leg that is held looks again later. All that it would do is shifted by that time, but for its end. */
+/* Moves the passes and steps of a leg; the caller moves its due time. */
+static __always_inline void move(struct leg *leg, __u64 by_ns)
+{
+	leg->pass_ns += by_ns;
+	if (leg->step_end_ns != NEVER)
+		leg->step_end_ns += by_ns;
+}
+
+/* A leg that is held looks again later. All that it would do is moved by that time, but for its end. */
 static __always_inline void hold(struct leg *leg, __u32 index, __u64 due_ns, __u64 now)
 {
 	__u64 by_ns = now + HELD_NS - due_ns;
 
 	state.held = 1;
-	leg->pass_ns += by_ns;
-	if (leg->step_end_ns != NEVER)
-		leg->step_end_ns += by_ns;
+	move(leg, by_ns);
 	set_due(index, due_ns + by_ns);
+}
+
+/* After a long delay the schedule continues from now, its end included: a burst would be another load. */
+static __always_inline __u64 stretch(struct leg *leg, __u64 due_ns, __u64 now)
+{
+	__u64 by_ns = now - due_ns;
+
+	if (by_ns < leg->stretch_ns || leg->stretched_ns + by_ns > leg->most_stretched_ns)
+		return due_ns;
+	leg->stretched_ns += by_ns;
+	move(leg, by_ns);
+	return now;
 }
 
 /* Whether a frame is late. */

@@ -19,7 +19,7 @@ MOST_TRIALS = 12
 
 @dataclass(frozen=True)
 class Confirmation:
-    """The highest rate that held for `duration_s`, in packets/s; None: even the lowest did not.
+    """The highest rate that held for `duration_s`, in packets/s, as it was sent; None: even the lowest did not.
 
     `failed_pps`: the lowest rate that did not hold; None: the first held.
     """
@@ -49,6 +49,11 @@ def holds(trial: Trial, loss_ratio: float) -> bool:
     return within and not trial.not_held and not trial.latency_rise_ns_per_s
 
 
+def sent_pps(trial: Trial) -> float:
+    """Returns the load of a trial as it was sent: below the intended one where delays of a sender stretched it."""
+    return trial.intended_pps * min(1.0, trial.duration_s / (trial.sending_s or trial.duration_s))
+
+
 def lower_pps(trial: Trial, loss_ratio: float, step: float) -> float:
     """Returns the next load below one that did not hold: what the device forwarded, and at least `step` below."""
     load_pps = trial.intended_pps
@@ -70,7 +75,8 @@ def confirm(
     for attempt in range(MOST_TRIALS):
         trial = measure(rate_pps, trial_s)
         if holds(trial, loss_ratio):
-            return Confirmation(trial_s, rate_pps, rate_pps * (1 - (trial.loss_ratio or 0.0)), failed_pps)
+            held_pps = sent_pps(trial)
+            return Confirmation(trial_s, held_pps, held_pps * (1 - (trial.loss_ratio or 0.0)), failed_pps)
         failed_pps = rate_pps
         if rate_pps <= lowest_pps:
             return Confirmation(trial_s, None, failed_pps=failed_pps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,4 +122,5 @@ def due(leg: Leg, held_at: int, number: int) -> Iterator[int]:
 @pytest.mark.parametrize("name", PACES)
 def test_what_was_held_goes_on_where_it_was(name: str) -> None:
     leg = a_leg(duration_s=5.0, **PACES[name])
+    leg = replace(leg, options={**leg.options, "late": "catch_up"})
     assert [*due(leg, 17, 60)] == [*due(leg, -1, 60)]

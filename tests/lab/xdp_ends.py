@@ -23,6 +23,7 @@ from pktswarm.nodes.senders.xdp_program import Program
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import Clock, ReceiveTask, SendTask, to_json
 from pktswarm.traffic.schedule.assemble import Schedule
+from pktswarm.traffic.schedule.records import NEVER
 from wire import B, Wire
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +119,7 @@ def loaded(
     whole: Schedule, clock: Clock = "monotonic", start_ns: int | None = None, way: WayOut = LIVE_FRAMES
 ) -> Iterator[Program]:
     """The sender's program with a schedule, attached to nothing; clones go to the loopback interface. Where nothing
-    else is said it began so long ago that every frame is due.
+    else is said it began so long ago that every frame is due, and no schedule is stretched.
 
     Its frames stay pending between two calls, which those of a sender never do. The tracepoints of the answers are the
     machine's, so it would take the answers to a sender of another test on the same processor for its own.
@@ -126,6 +127,9 @@ def loaded(
     unanswered = replace(way, answers=())
     program = Program(whole, interface_index=1, batch=64 if way.live else 1, clock=clock, way=unanswered)
     try:
+        if start_ns is None:
+            for leg in program.legs:
+                leg.stretch_ns = NEVER
         program.start(time.monotonic_ns() - 10**10 if start_ns is None else start_ns)
         yield program
     finally:

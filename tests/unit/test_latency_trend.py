@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,22 @@ def test_a_rate_is_not_reported_before_it_is_confirmed() -> None:
     search.run()
     (goal,) = search.goals()
     assert (goal.state, goal.rate_pps, search.status) == (engine.OPEN, None, 3) and goal.lower_pps is not None
+
+
+def test_a_rate_is_the_one_that_was_sent_while_it_was_confirmed() -> None:
+    """The sender was held up for 25 ms of 10 s, within the tolerance, and sent the rest of its schedule later."""
+    device = queue_device(0.02)
+
+    def stretched(load_pps: float, duration_s: float) -> Trial:
+        trial = device(load_pps, duration_s)
+        return replace(trial, sending_s=duration_s + 0.025) if duration_s == 10 else trial
+
+    exact, late = (engine.Search(goals.SearchOptions(confirm_s=10.0), 1000, 20_000, one) for one in (device, stretched))
+    exact.run()
+    late.run()
+    ((at,), (behind,)) = exact.goals(), late.goals()
+    assert at.rate_pps is not None and behind.rate_pps == pytest.approx(at.rate_pps * 10 / 10.025)
+    assert behind.conditional_throughput_pps == behind.lower_pps == behind.rate_pps
 
 
 def test_a_device_on_which_no_rate_lasts() -> None:

@@ -198,7 +198,7 @@ def test_frames_that_carry_no_stamp(leg: Leg) -> None:
         (a_leg(options={"batch": 2}), "option batch = 2: must be one of 1, 4, 8, 16, 32, 64, 128, 256"),
         (a_leg(options={"cores": 0}), "option cores = 0: must be a whole number from 1 to 64"),
         (a_leg(options={"cores": "2"}), "option cores = '2': must be a whole number from 1 to 64"),
-        (a_leg(options={"late": "drop"}), "option late = 'drop': must be catch_up or skip"),
+        (a_leg(options={"late": "drop"}), "option late = 'drop': must be stretch, catch_up or skip"),
         (a_leg(options={"wait": "poll"}), "option wait = 'poll': must be asleep or awake"),
         (
             a_leg(IPV6, UDP, size_bytes=83, options={"stamp": True}),

@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 
 LATE_NS = 100_000
 """A frame sent this long after its due time counts as late."""
+STRETCH_NS, STRETCH_GAPS = 2_000_000, 4
+"""A delay from which a schedule is stretched, in gaps at low rates: less is caught up without a burst that matters."""
+STRETCHED_SHARE = 0.002
+"""The share of its duration by which a schedule is stretched in all where the user does not ask for more."""
 GRACE_NS = 1_000_000_000
 """Time after the duration in which a timed leg still sends frames that were due within it."""
 
@@ -288,13 +292,26 @@ def _compile_trace(leg: Leg, passes: Passes) -> CompiledLeg:
     return compiled
 
 
+def _when_late(record: LegRecord, leg: Leg, steady_packets: int | None) -> None:
+    """What is done about a delay. `steady_packets`: the number of packets at one rate; None: there is none."""
+    late = leg.options.get("late")
+    gap_ns = 1e9 * leg.options.get("burst", 1) / leg.rate_pps if leg.rate_pps else 0.0
+    record.skip = late == "skip"
+    record.stretch_ns = record.most_stretched_ns = NEVER
+    if late == "stretch" or (late is None and steady_packets is not None):
+        record.stretch_ns = max(STRETCH_NS, round(STRETCH_GAPS * gap_ns))
+    if late is None and steady_packets is not None and leg.rate_pps:
+        record.most_stretched_ns = round(STRETCHED_SHARE * steady_packets / leg.rate_pps * 1e9)
+
+
 def _pace(compiled: CompiledLeg, leg: Leg) -> None:
     compiled.record.late_ns = LATE_NS
-    compiled.record.skip = leg.options.get("late") == "skip"
     count = leg.count_packets
     steady = leg.rate_pps is not None and not compiled.steps
     if count is None and steady and leg.rate_pps is not None and leg.duration_s is not None:
         count = round(leg.rate_pps * leg.duration_s)  # a rate and a duration make a count, so that it is exact
     compiled.record.remaining = NEVER if count is None else count
+    own_times = leg.kind == "trace" or leg.sequence_file is not None
+    _when_late(compiled.record, leg, count if steady and not own_times else None)
     compiled.held = leg.held
     compiled.duration_ns = None if leg.duration_s is None else round(leg.duration_s * 1e9)

@@ -31,8 +31,8 @@ def unable(leg: Leg, engine: str = "xdp") -> str:
         return f"unknown option {unknown[0]!r} for a {leg.kind} (allowed: {', '.join(known)})"
     if leg.options.get("wait", "asleep") not in ("asleep", "awake"):
         return f"option wait = {leg.options['wait']!r}: must be asleep or awake"
-    if leg.options.get("late", "catch_up") not in ("catch_up", "skip"):
-        return f"option late = {leg.options['late']!r}: must be catch_up or skip"
+    if leg.options.get("late", "stretch") not in ("stretch", "catch_up", "skip"):
+        return f"option late = {leg.options['late']!r}: must be stretch, catch_up or skip"
     if leg.options.get("cores", 1) not in range(1, MOST_CORES + 1):
         return f"option cores = {leg.options['cores']!r}: must be a whole number from 1 to {MOST_CORES}"
     if leg.options.get("batch", 1) not in BATCH_SIZES:
