@@ -48,7 +48,7 @@ static __always_inline __u32 changed_fields(const struct fields *found, const st
 	return differs ? causes_of(found, e) : 0;
 }
 
-/* Adds `bytes` bytes, a constant multiple of 4, as 32-bit words. */
+/* The sum of `bytes` bytes, a constant multiple of 4, as 32-bit words. */
 static __always_inline __u64 sum_words(const __be32 *words, int bytes)
 {
 	__u64 sum = 0;
@@ -61,9 +61,9 @@ static __always_inline __u64 sum_words(const __be32 *words, int bytes)
 
 /*
  * The sum of `bytes` bytes from the offset on in 32-bit words, as in the stamp's checksum: the bytes after the last word
- * are one more word. The bytes behind the last whole block come first, so that the verifier checks the loop once, and
- * without a loop or a call, of which each costs as much as several words. A payload that ends behind the frame has
- * another sum, which is wrong in any case.
+ * are one more word. The bytes behind the last whole block come first, so that the verifier checks the loop of blocks
+ * once. They need no loop and no call, each of which costs as much as several words. The sum of a payload that ends
+ * behind the frame is 0 or too small: its length shows that it was changed.
  */
 static __always_inline __u64 sum_of(struct xdp_md *ctx, __u32 offset, __u32 bytes)
 {
@@ -86,7 +86,7 @@ static __always_inline __u64 sum_of(struct xdp_md *ctx, __u32 offset, __u32 byte
 		sum += sum_words(at, size);
 		at += size;
 	}
-	/* The word that ends with the last byte: some of its bytes belong to a word before. */
+	/* The word that ends with the last byte: its first bytes belong to what is before, and are shifted out. */
 	if (odd && last_at <= MOST_SUMMED_BYTES + BLOCK_BYTES) {
 		at = data + last_at;
 		if (at + 4 > end)
@@ -103,7 +103,7 @@ static __always_inline __u64 sum_of(struct xdp_md *ctx, __u32 offset, __u32 byte
 	return sum;
 }
 
-/* sum_of() as a global function, for those to which its calls are cheaper than the verifier's. */
+/* sum_of() as a global function, as parse_ip(): for callers with which the verifier would check it many times. */
 __noinline __u64 sum_from(struct xdp_md *ctx, __u32 offset, __u32 bytes)
 {
 	return sum_of(ctx, offset, bytes);

@@ -191,6 +191,8 @@ class XdpCore:
             parts.append(f"on processor {self._loaded().state.cpu}")
         if record.timed:
             parts.append(f"{record.late} late, {record.skipped} skipped, at most {record.latest_ns / 1000:.1f} us late")
+        if record.stretched_ns:
+            parts.append(f"its schedule was stretched by {record.stretched_ns / 1000:.1f} us")
         state = self._loaded().state
         absence_us = state.longest_absence_ns / 1000
         parts.append(f"{state.calls} calls to the kernel, away at most {absence_us:.1f} us with a frame due")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +26,8 @@ from pktswarm.traffic.schedule.assemble import assemble
 from pktswarm.traffic.schedule.compile import STRETCH_GAPS, STRETCH_NS, STRETCHED_SHARE, compile_leg
 from pktswarm.traffic.schedule.pace import seed_of
 from pktswarm.traffic.schedule.records import NEVER
-from xdp_ends import XDP_REDIRECT, loaded
+from wire import Wire
+from xdp_ends import XDP_REDIRECT, loaded, start
 from xdp_sender_ends import a_leg
 
 pytestmark = [
@@ -130,3 +136,30 @@ def test_the_end_moves_with_the_schedule() -> None:
         record = program.legs[0]
         assert record.generated == duration_ns // gap_ns
         assert record.last_ns >= begun_ns + duration_ns - 2 * gap_ns
+
+
+def sending_process(process: subprocess.Popen[str]) -> int:
+    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return int(child)
+
+
+def test_a_sender_that_was_stopped_sends_all_of_it_later(wire: Wire, tmp_path: Path, engine: str) -> None:
+    stopped_s, rate_pps, packets = 0.3, 1000.0, 1000
+    leg = a_leg(rate_pps=rate_pps, count_packets=packets, options={"late": "stretch"})
+    process = start(wire, tmp_path, [leg], engine=engine)
+    deadline = time.monotonic() + 60
+    while wire.counter("rx") < 100:
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.001)
+    sender = sending_process(process)
+    os.kill(sender, signal.SIGSTOP)
+    time.sleep(stopped_s)  # this is what is tried
+    os.kill(sender, signal.SIGCONT)
+    text, _ = process.communicate(timeout=60)
+    (count,) = json.loads(text)["counts"]
+    stretched_s = float(re.findall(r"its schedule was stretched by ([\d.]+) us", count["note"])[0]) / 1e6
+    assert count["sent_packets"] == packets and wire.settled(packets)
+    assert stretched_s >= stopped_s - STRETCH_GAPS / rate_pps
+    end_s = count["delay_ns"] / 1e9 + count["seconds"]
+    # Only the last frame's own delay is neither in the schedule nor in the stretch.
+    assert -1e-6 <= end_s - (packets - 1) / rate_pps - stretched_s <= STRETCH_GAPS / rate_pps

@@ -128,10 +128,12 @@ def test_traces_and_streams_on_one_interface(wire: Wire, tmp_path: Path, engine:
 
 
 @pytest.mark.parametrize("rate", [1000.0, pytest.param(100_000.0, marks=pytest.mark.skipif(EMULATED, reason=SLOW))])
-def test_the_rate_holds(wire: Wire, tmp_path: Path, rate: float) -> None:
-    [count] = send(wire, tmp_path, [a_leg(count_packets=int(rate), rate_pps=rate, options={"late": "catch_up"})])
+@pytest.mark.parametrize(("options", "share"), [({}, schedule.STRETCHED_SHARE), ({"late": "catch_up"}, 0.0)])
+def test_the_rate_holds(wire: Wire, tmp_path: Path, rate: float, options: dict[str, str], share: float) -> None:
+    [count] = send(wire, tmp_path, [a_leg(count_packets=int(rate), rate_pps=rate, options=options)])
     assert count["sent_packets"] == rate
-    assert abs(count["seconds"] - (rate - 1) / rate) <= latest_s(count)
+    assert abs(count["seconds"] - (rate - 1) / rate) <= latest_s(count) + share
+    assert share or "stretched" not in count["note"]
 
 
 def test_a_duration_ends_a_leg_without_a_count(wire: Wire, tmp_path: Path, engine: str) -> None:

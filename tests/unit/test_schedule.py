@@ -46,7 +46,6 @@ def a_leg(*headers: dict[str, Any], **more: Any) -> Leg:
 
 
 @pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing() or "libbpf is there")
-@pytest.mark.skipif(not OBJECT.exists(), reason="kernel/build.sh has not been run")
 @pytest.mark.parametrize(
     ("name", "record"),
     [

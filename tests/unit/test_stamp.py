@@ -22,7 +22,6 @@ UDP, TCP, VLAN = {"udp": {"src": 1, "dst": 2}}, {"tcp": {"src": 1, "dst": 2}}, {
 
 
 @pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing() or "libbpf is there")
-@pytest.mark.skipif(not OBJECT.exists(), reason="kernel/build.sh has not been run")
 def test_the_two_tables_are_one() -> None:
     fields = libbpf.struct_layout(OBJECT, "stamp")
     assert fields == {

@@ -292,26 +292,29 @@ def _compile_trace(leg: Leg, passes: Passes) -> CompiledLeg:
     return compiled
 
 
-def _when_late(record: LegRecord, leg: Leg, steady_packets: int | None) -> None:
-    """What is done about a delay. `steady_packets`: the number of packets at one rate; None: there is none."""
+def _when_late(record: LegRecord, leg: Leg, steady_ns: float | None) -> None:
+    """Sets what is done about a delay. `steady_ns`: duration of a leg with one rate; None: another leg, or no end."""
     late = leg.options.get("late")
-    gap_ns = 1e9 * leg.options.get("burst", 1) / leg.rate_pps if leg.rate_pps else 0.0
     record.skip = late == "skip"
     record.stretch_ns = record.most_stretched_ns = NEVER
-    if late == "stretch" or (late is None and steady_packets is not None):
-        record.stretch_ns = max(STRETCH_NS, round(STRETCH_GAPS * gap_ns))
-    if late is None and steady_packets is not None and leg.rate_pps:
-        record.most_stretched_ns = round(STRETCHED_SHARE * steady_packets / leg.rate_pps * 1e9)
+    if late is None and steady_ns is not None:
+        record.most_stretched_ns = round(STRETCHED_SHARE * steady_ns)
+    elif late != "stretch":
+        return
+    gap_ns = 1e9 * leg.options.get("burst", 1) / leg.rate_pps if leg.rate_pps else 0.0
+    record.stretch_ns = max(STRETCH_NS, round(STRETCH_GAPS * gap_ns))
 
 
 def _pace(compiled: CompiledLeg, leg: Leg) -> None:
     compiled.record.late_ns = LATE_NS
     count = leg.count_packets
-    steady = leg.rate_pps is not None and not compiled.steps
-    if count is None and steady and leg.rate_pps is not None and leg.duration_s is not None:
-        count = round(leg.rate_pps * leg.duration_s)  # a rate and a duration make a count, so that it is exact
+    steady_pps = None if compiled.steps else leg.rate_pps
+    if count is None and steady_pps is not None and leg.duration_s is not None:
+        count = round(steady_pps * leg.duration_s)  # a rate and a duration make a count, so that it is exact
     compiled.record.remaining = NEVER if count is None else count
-    own_times = leg.kind == "trace" or leg.sequence_file is not None
-    _when_late(compiled.record, leg, count if steady and not own_times else None)
+    steady_ns = None
+    if steady_pps is not None and count is not None and leg.kind != "trace" and leg.sequence_file is None:
+        steady_ns = 1e9 * count / steady_pps
+    _when_late(compiled.record, leg, steady_ns)
     compiled.held = leg.held
     compiled.duration_ns = None if leg.duration_s is None else round(leg.duration_s * 1e9)
