@@ -68,6 +68,22 @@ def test_check_needs_neither_a_lab_nor_an_inventory(call_here: Call, scenario: P
     assert done.stdout.count("\nnote: no inventory: names, roles and addresses of hosts") == 1
 
 
+@pytest.mark.parametrize("hosts", [[], EXAMPLE])
+def test_check_refuses_every_stream_that_no_engine_can_send(call_here: Call, tmp_path: Path, hosts: list[str]) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "name: s\nstreams:\n"
+        "  - {name: late, engine: xdp, rate_pps: 9, count_packets: 9, options: {late: later}}\n"
+        "  - {name: right, engine: xdp, rate_pps: 9, count_packets: 9, options: {late: stretch}}\n"
+        "  - {name: any, rate_pps: 9, count_packets: 9, options: {lat: skip}}\n"
+    )
+    done = call_here("check", path, *hosts)
+    assert done.returncode == 2 and done.stdout == ""
+    late, other = done.stderr.splitlines()
+    assert "engine = 'xdp': no engine can send 'late': xdp: option late = 'later': must be stretch, catch_up or" in late
+    assert "no engine can send 'any': xdp: unknown option 'lat' for a stream (allowed: burst, late, " in other
+
+
 def test_a_time_option_takes_a_unit() -> None:
     plain, with_unit = (
         call("preview", "configs/first.yaml", "--json", "--bin", text).stdout for text in ("0.02", "20ms")
