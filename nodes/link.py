@@ -76,4 +76,5 @@ class Link(Protocol):
         Gives back how many of `count` did not come in `longest_s`.
         """
 
-    def finalize(self) -> None: ...
+    def finalize(self) -> None:
+        """The end of MPI, together with all others; without MPI_Finalize where one of them does not come."""

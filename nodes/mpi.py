@@ -14,7 +14,7 @@ from pktswarm.traffic.protocol.barrier import Barrier
 from pktswarm.traffic.protocol.codec import encode, parse
 from pktswarm.traffic.protocol.messages import BULK_BYTES
 from pktswarm.traffic.protocol.mpi_wakeup import News
-from pktswarm.traffic.protocol.mpich import REFUSED_S, give_up_on_the_dead
+from pktswarm.traffic.protocol.mpich import FAREWELL_S, REFUSED_S, TAG_FAREWELL, give_up_on_the_dead
 from pktswarm.traffic.protocol.rank_events import NodeEvent
 from pktswarm.traffic.protocol.rank_orders import RankOrder, decode_rank_order
 
@@ -121,6 +121,14 @@ class MpiLink:
             raise MasterGone(str(error)) from None
 
     def finalize(self) -> None:
+        self._post(TAG_FAREWELL, b"")
+        deadline = time.monotonic() + FAREWELL_S
+        while self._take(TAG_FAREWELL) is None:
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.0005)
+        while self._take(MPI.ANY_TAG) is not None:
+            pass  # MPI_Finalize refuses to end with a message that nobody has taken
         MPI.Finalize()
 
     def _take(self, tag: int) -> bytes | None:

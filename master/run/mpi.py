@@ -14,7 +14,7 @@ from pktswarm.traffic.protocol.barrier import Barrier
 from pktswarm.traffic.protocol.codec import encode, parse
 from pktswarm.traffic.protocol.messages import BULK_BYTES
 from pktswarm.traffic.protocol.mpi_wakeup import News
-from pktswarm.traffic.protocol.mpich import REFUSED_S, TRY_AGAIN_S, give_up_on_the_dead
+from pktswarm.traffic.protocol.mpich import FAREWELL_S, REFUSED_S, TAG_FAREWELL, TRY_AGAIN_S, give_up_on_the_dead
 from pktswarm.traffic.protocol.rank_events import NodeEvent, decode_node_event
 from pktswarm.traffic.protocol.rank_orders import RankOrder
 
@@ -138,7 +138,24 @@ class World:
 
     def finalize(self) -> None:
         self._launcher.finalizing()
+        if not self._all_say_farewell():
+            return
+        for rank in range(1, self.size):
+            self._post(rank, TAG_FAREWELL, b"")
+        self.flush(FAREWELL_S)
+        while self._take(MPI.ANY_SOURCE, MPI.ANY_TAG) is not None:
+            pass  # MPI_Finalize refuses to end with a message that nobody has taken
         MPI.Finalize()
+
+    def _all_say_farewell(self) -> bool:
+        absent = set(range(1, self.size))
+        deadline = time.monotonic() + FAREWELL_S
+        while absent and time.monotonic() < deadline:
+            if taken := self._take(MPI.ANY_SOURCE, TAG_FAREWELL):
+                absent.remove(taken[0])
+            else:
+                time.sleep(0.0005)
+        return not absent
 
     def _post(self, rank: int, tag: int, data: bytes) -> bool:
         self._drop_sent()

@@ -19,7 +19,7 @@ def run(size: int, folder: Path, *arguments: str) -> tuple[int, Any, str]:
     """Exit status, what rank 0 saw, what went to stderr."""
     # A host of its own for each rank, as in a run: mpiexec's proxy of a host does not outlive a death there.
     hosts = ",".join(f"127.0.0.{number}:1" for number in range(1, size + 1))
-    options = ["-disable-auto-cleanup"] * (arguments == ("dies",))
+    options = ["-disable-auto-cleanup"] * bool(arguments)
     options += ["-launcher", "fork", "-localhost", "127.0.0.1", "-hosts", hosts, "-n", str(size)]
     done = subprocess.run(
         [MPIEXEC, *options, sys.executable, PROGRAM, folder, *arguments],
@@ -55,3 +55,11 @@ def test_a_death_in_the_middle_of_a_barrier_keeps_its_own_group_there_but_not_fo
     assert seen["barriers"] == {role: dead % 2 != at for at, role in enumerate(("transmit", "receive"))}
     assert set(seen["left"]) == {str(rank) for rank in range(1, dead)}
     assert all(seen["left"][str(rank)] for rank in range(1, dead) if rank % 2 != dead % 2)
+
+
+@pytest.mark.parametrize("size", [2, 3, 6])
+def test_no_rank_has_finalized_before_all_are_ready_for_it(size: int, tmp_path: Path) -> None:
+    """mpiexec sends the others a signal then."""
+    run(size, tmp_path, "late")
+    assert (tmp_path / "ready").exists()
+    assert not (tmp_path / "early").exists()

@@ -10,6 +10,11 @@ that four processes share. A living rank can refuse as often (seen with 128 rank
 repeated."""
 TRY_AGAIN_S, REFUSED_S = 0.05, 1.5
 """Interval between two sends that are refused; a rank that refuses for REFUSED_S is dead."""
+TAG_FAREWELL = 5
+"""The last message of each rank to rank 0, and then of rank 0 to each: MPI_Finalize over TCP synchronizes nobody, and
+the end of one rank can reach another one that is not ready for it (pmi.Relay)."""
+FAREWELL_S = 2.0
+"""A rank that has died meanwhile sends none. The command line waits longer than that for the ranks' end."""
 
 
 def give_up_on_the_dead(tries: int = TRIES) -> bool:

@@ -1,6 +1,7 @@
 """Run by mpiexec at several sizes: rank 0 is the master, the others alternate between the two roles.
 
-With "dies" behind the folder the last rank dies when it is to enter its barrier, and the others give it up.
+With "dies" behind the folder the last rank dies when it is to enter its barrier, and the others give it up. With "late"
+the last rank is ready for the end after all others, and writes there what signal came before that.
 Rank 0 writes seen.json there with what it saw; a rank that sees something wrong ends with an error.
 """
 
@@ -20,11 +21,13 @@ from pktswarm.traffic.protocol.rank_orders import Enter, Fetch, Leave, Ping, Wor
 T = TypeVar("T")
 ROLES = ("transmit", "receive")
 PATIENCE_S = 60.0
-DIES = sys.argv[2:] == ["dies"]
+DIES, LATE = sys.argv[2:] == ["dies"], sys.argv[2:] == ["late"]
 GIVEN_UP_S = 2.0
 """How long the barrier of one that died is waited for; it never ends."""
 DEATH_S = 0.5 if DIES else 0.0
 """Before the others enter: messages to the dead one are refused by then."""
+LATE_S = 0.5
+"""Longer than it takes from the end of the first rank to the signal for the others."""
 FILE = bytes(range(256)) * 12345  # several pieces, the last one short
 
 
@@ -101,6 +104,11 @@ def end(finalize: Callable[[], None], folder: Path) -> None:
     if DIES:
         wait(lambda: (folder / "seen.json").exists() or None)
         os._exit(0)
+    if LATE and os.environ["PMI_RANK"] == str(int(os.environ["PMI_SIZE"]) - 1):
+        signal.signal(signal.SIGUSR1, lambda *_: (folder / "early").touch())
+        time.sleep(LATE_S)
+        (folder / "ready").touch()
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # as the anchor does
     finalize()
 
 
