@@ -4,8 +4,10 @@
 
 Each time, on each device: `pktswarm search` as a user calls it, then a run of 60 s at the rate found. The devices are
 the kernel's own, at 20 Mbit/s: a token bucket, and fq_codel, pfifo of 20 ms and of 1 s as the queue of a token bucket.
-Where the kernel has no fq_codel: `pktswarm lab vm -- .venv/bin/python bench/search_devices.py --devices fq_codel
---patience 20`. A run whose sender was held up decides nothing, and is repeated. It takes more than an hour.
+A run whose sender was held up decides nothing, and is repeated. It takes more than an hour on a machine that is quiet.
+Where the kernel has no fq_codel, or the machine is not quiet, with clocks that count instructions:
+
+    sudo pktswarm lab vm --icount -- .venv/bin/python bench/search_devices.py --patience 20
 """
 
 from __future__ import annotations

@@ -47,6 +47,9 @@ CACHED_TAG = "cached"
 MODELS = ("virtio-net-pci", "e1000e", "e1000", "rtl8139", "vmxnet3")
 """Interfaces that QEMU emulates; `pairs` chooses among them."""
 
+ICOUNT = "-icount shift=0,sleep=off"
+"""An instruction takes 1 ns, and idle time passes at once: nothing on this machine can hold the guest up."""
+
 
 class VmError(PktswarmError):
     """The virtual machine could not be installed, did not boot, or was lost."""
@@ -54,13 +57,16 @@ class VmError(PktswarmError):
 
 def run(
     command: Sequence[str],
-    cpus: int = 2,
+    cpus: int | None = None,
     memory: str = "2G",
     qemu_args: Sequence[str] = (),
     timeout_s: float = TIMEOUT_S,
     pairs: Sequence[str] = (),
+    icount: bool = False,
 ) -> int:
     """Runs `command` in the machine, in the working directory; returns its exit status (128 + N: signal N).
+
+    `cpus`: 2 if left out. `icount`: the machine's clocks count its instructions (ICOUNT), with one processor.
 
     Its output and errors come, as one, on standard output. `pairs`: models of MODELS; the machine has two
     interfaces of each (pair_macs), connected to each other. Raises VmError when there is no status of the command to
@@ -68,10 +74,14 @@ def run(
     """
     if unknown := [model for model in pairs if model not in MODELS]:
         raise BadInput("lab vm", "unknown interface", key="--pair", value=unknown[0], allowed=", ".join(MODELS))
+    if icount and cpus not in (None, 1):
+        # With several, the clocks run on for one while another one computes.
+        raise BadInput("lab vm", "too many processors with --icount", key="--cpus", value=cpus, allowed="1")
+    cpus = cpus or (1 if icount else 2)
     ensure()
     scratch = Path(tempfile.mkdtemp(prefix="pktswarm-vm-"))
     try:
-        extra = [*qemu_args, *_disk(scratch), *_pairs(scratch, pairs)]
+        extra = [*qemu_args, *[ICOUNT] * icount, *_disk(scratch), *_pairs(scratch, pairs)]
         for name, text in (("run", _script(scratch, list(command))), ("boot", _boot_script(scratch))):
             (scratch / name).write_text(text)
             (scratch / name).chmod(0o755)

@@ -196,5 +196,5 @@ def _uneven(rows: list[Row], tolerance: Tolerance) -> str:
     lost = sum(flow.lost or 0 for flow in flows)
     return (
         f"{row.leg.source} was held up for up to {latest_s:.3f} s while it sent {row.leg.stream}: {late:,} of {sent:,} "
-        f"packets of this stream were sent late in a burst, and {lost:,} of them were lost"
+        f"packets of this stream were sent late, and {lost:,} of them were lost"
     )

@@ -216,7 +216,9 @@ def record(
 @app.command(epilog=examples("lab vm -- uname -r", "lab vm --pair e1000e -- ip link"))
 def vm(
     command: Annotated[list[str], typer.Argument(help="Command and its arguments, after --.", show_default=False)],
-    cpus: Annotated[int, typer.Option(help="Number of processors.")] = 2,
+    cpus: Annotated[
+        int | None, typer.Option(min=1, help="Number of processors; default: 2, with --icount 1.", show_default=False)
+    ] = None,
     memory: Annotated[str, typer.Option(help="Memory, with unit K, M or G.")] = "2G",
     pair: Annotated[
         list[str] | None,
@@ -224,8 +226,14 @@ def vm(
             metavar="MODEL", help="Add two emulated interfaces, connected to each other: e1000e, e1000, …; repeatable."
         ),
     ] = None,
+    icount: Annotated[
+        bool,
+        typer.Option(
+            "--icount", help="The machine's clocks count its instructions: load of this machine cannot hold it up."
+        ),
+    ] = False,
 ) -> None:
     """Run a command in a virtual machine with Debian's kernel, which has pktgen; the first call installs it."""
     from pktswarm.lab import vm as machine
 
-    raise typer.Exit(machine.run(command, cpus=cpus, memory=memory, pairs=pair or ()))
+    raise typer.Exit(machine.run(command, cpus=cpus, memory=memory, pairs=pair or (), icount=icount))

@@ -69,7 +69,7 @@ def _clock(answer: Answer) -> str:
     """By the readings over SSH; where it follows a clock by PTP, what ptp4l reports, too."""
     if answer.offset_ns is None or answer.bound_ns is None:
         return ""
-    read = f"{answer.offset_ns / 1e6:+.1f} ± {answer.bound_ns / 1e6:.1f} ms"
+    read = f"{answer.offset_ns / 1e6:+z.1f} ± {answer.bound_ns / 1e6:.1f} ms"
     ptp = None if answer.document is None else answer.document.get("ptp")
     if ptp is None or ptp["state"] != "SLAVE":
         return read

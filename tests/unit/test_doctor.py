@@ -235,6 +235,12 @@ def test_a_finding_of_several_hosts_is_one_line() -> None:
     ]
 
 
+def test_a_clock_that_is_nearly_the_masters_is_not_shown_as_minus_0() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    show.print_health(console, [answer(offset_ns=-3_000, bound_ns=20_000)], [])
+    assert "+0.0 ± 0.0 ms" in console.file.getvalue()  # type: ignore[attr-defined] # a StringIO
+
+
 @pytest.mark.parametrize(
     ("names", "text"),
     [

@@ -253,7 +253,7 @@ def test_late_packets_are_those_of_the_stream_that_is_named() -> None:
         row("other", received=995, late=900, max_lateness_ns=11_000_000),
     ]
     made = trial_of(2000.0, 1.0, {"load", "other"}, Tolerance(PRECISION), Outcome(0, "", rows), Path(), 2.5)
-    words = "while it sent load: 20 of 1,000 packets of this stream were sent late in a burst, and 10 of them were lost"
+    words = "while it sent load: 20 of 1,000 packets of this stream were sent late, and 10 of them were lost"
     assert made.problem.endswith(words)
 
 

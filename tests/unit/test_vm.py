@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pktswarm.lab import vm
+from pktswarm.traffic.errors import BadInput
 
 
 @pytest.fixture
@@ -55,6 +56,26 @@ def test_arguments_folder_and_output_arrive_as_they_are(capfdbinary: pytest.Capt
 def test_the_virtual_environment_comes_first(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert vm.run(["sh", "-c", "command -v python"]) == 0
     assert Path(capfdbinary.readouterr().out.decode().strip()).parent == Path(sys.executable).parent
+
+
+@pytest.mark.parametrize(("icount", "cpus"), [(False, 2), (True, 1)])
+def test_with_icount_it_has_one_processor(icount: bool, cpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    booted = []
+
+    def boot(scratch: Path, cpus: int, memory: str, extra: list[str], timeout_s: float) -> int:
+        booted.append((cpus, extra))
+        return 0
+
+    monkeypatch.setattr(vm, "ensure", lambda: None)
+    monkeypatch.setattr(vm, "_disk", lambda _: [])
+    monkeypatch.setattr(vm, "_boot", boot)
+    assert vm.run(["true"], icount=icount) == 0
+    assert booted == [(cpus, ["-icount shift=0,sleep=off"] if icount else [])]
+
+
+def test_several_processors_with_icount_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"--cpus.*2.*allowed.*1"):
+        vm.run(["true"], cpus=2, icount=True)
 
 
 @pytest.mark.usefixtures("shell")
