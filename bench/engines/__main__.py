@@ -14,13 +14,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench import report
-from bench.engines import by_clones, guest, peers
+from bench.engines import by_clones, cards, guest, peers
 from bench.engines.rates import say
 from bench.engines.rows import ROWS, Bench
 from bench.engines.wire import Wire, versions
 from pktswarm.traffic.errors import PktswarmError
 
-ALL = {**ROWS, by_clones.ROW: by_clones.rows, guest.ROW: guest.pktgen}
+OVER_CARDS = {name: cards.rows(name) for name in cards.ROWS}
+ALL = {**ROWS, by_clones.ROW: by_clones.rows, guest.ROW: guest.pktgen, **OVER_CARDS}
 LEAST_ROUNDS = 5
 
 
@@ -38,7 +39,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
 
 def measure(arguments: argparse.Namespace) -> list[report.Row]:
     names = arguments.row or list(ALL)
-    if any(name in ROWS for name in names):
+    if any(name != guest.ROW for name in names):
         peers.install()
         say(f"peers: {versions([*peers.PACKAGES.values(), peers.DRIVERS])}; Linux {os.uname().release}")
     with ExitStack() as stack:

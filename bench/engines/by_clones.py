@@ -24,24 +24,22 @@ BETTER, OF_BARE = 1.3, 0.6
 MOST_REPEATS = 2**31 - 1
 
 
-def rows(bench: Bench) -> list[report.Row]:
-    """Stamped frames of tc, the peers' as they are."""
+def rows(bench: Bench, name: str = ROW, ring: Sequence[str] = peers.LARGE_RING) -> list[report.Row]:
+    """Stamped frames of tc, the peers' as they are. `name`: of the row, before that of the work. `ring`: trafgen's."""
     small, tunnel, trace = ours.udp(), ours.tunnel(), ours.trace("trace.pcap", "top", traces.PACKETS)
     template, tunnelled = (build_frame(leg.frame, leg.size_bytes) for leg in (small, tunnel))
     draw = random.Random(1)  # noqa: S311 - a seed makes it repeatable
     single = bench.file("single.pcap", lambda: [Packet(10**9, template.data)] * 1000)
     users = bench.file("users.pcap", lambda: [Packet(10**9, tunnelled.frame(n, draw)) for n in range(ours.USERS)])
     played = bench.file("trace.pcap", lambda: bench.made_trace)
-    least = template.data
+    of_small, of_tunnel = peers.tcpreplay_top(single), peers.tcpreplay_top(users)
+    of_trace = peers.tcpreplay_top(played)
+    least, most = (peers.trafgen_stream(one, bench.spool, ring) for one in (template, tunnelled))
     return [
-        *_work(bench, "60-byte UDP, stamped", small, [_trafgen(bench, small), peers.tcpreplay_top(single)], least),
-        *_work(bench, f"GTP-U, {ours.USERS:,} users", tunnel, [_trafgen(bench, tunnel), peers.tcpreplay_top(users)]),
-        *_work(bench, "trace at top speed, whole payload", trace, [peers.tcpreplay_top(played)]),
+        *_work(bench, f"{name}: 60-byte UDP, stamped", small, [least, of_small], template.data),
+        *_work(bench, f"{name}: GTP-U, {ours.USERS:,} users", tunnel, [most, of_tunnel]),
+        *_work(bench, f"{name}: trace at top speed, whole payload", trace, [of_trace]),
     ]
-
-
-def _trafgen(bench: Bench, leg: Leg) -> peers.Peer:
-    return peers.trafgen_stream(build_frame(leg.frame, leg.size_bytes), bench.spool)
 
 
 def _work(
@@ -52,8 +50,8 @@ def _work(
     contenders: dict[str, Callable[[], float]] = {"ours": lambda: _rate(bench, sending(bench, leg))}
     if bare is not None:
         contenders["bare"] = lambda: _rate(bench, bare_clones(bare))
-    values = bench.in_turn(f"tc, {work}", contenders | bench.of_peers(others))
-    found = against_peers(f"tc: {work}, packets/s", values, others, BETTER)
+    values = bench.in_turn(work, contenders | bench.of_peers(others))
+    found = against_peers(f"{work}, packets/s", values, others, BETTER)
     if bare is not None:
         found.append(against("  the same against bare clones", values["ours"], values["bare"], "clones", OF_BARE))
     return found

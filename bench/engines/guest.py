@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench import report
@@ -23,19 +24,22 @@ ROW = "pktgen"
 
 def pktgen(bench: Bench) -> list[report.Row]:
     """Here if this is the machine, else by the same command inside it."""
-    return measure(bench) if os.environ.get("PKTSWARM_VM") else _in_the_machine(bench)
+    return measure(bench) if os.environ.get("PKTSWARM_VM") else in_the_machine(bench, ROW, LIMIT_S)
 
 
-def _in_the_machine(bench: Bench) -> list[report.Row]:
-    say("pktgen: booting the virtual machine")
+def in_the_machine(
+    bench: Bench, row: str, limit_s: float, pairs: Sequence[str] = (), icount: bool = False
+) -> list[report.Row]:
+    """The rows of `row`, by this command in the machine. `pairs`, `icount`: as of vm.run()."""
+    say(f"{row}: booting the virtual machine")
     # The machine forgets what it writes, but for the project's folder.
     with tempfile.TemporaryDirectory(dir=vm.PROJECT / "results", prefix="bench-") as folder:
         file = Path(folder) / "rows.json"
-        command = ["env", f"PYTHONPATH={vm.PROJECT}", sys.executable, "-m", "bench.engines", "--row", ROW]
+        command = ["env", f"PYTHONPATH={vm.PROJECT}", sys.executable, "-m", "bench.engines", "--row", row]
         command += ["--try"] if bench.brief else ["--rounds", str(bench.rounds)]
         command += ["--window", str(bench.window_s), "--json", str(file)]
         with contextlib.redirect_stdout(sys.stderr):  # its table is part of ours
-            vm.run(command, timeout_s=LIMIT_S)
+            vm.run(command, timeout_s=limit_s, pairs=pairs, icount=icount)
         if not file.exists():
             raise BenchError("the virtual machine gave no figures")
         rows = json.loads(file.read_text())

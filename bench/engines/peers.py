@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ SENDING_CORE = 0
 OTHER_CORE = 1
 TESTPMD_BURST = 64
 FOREVER = 1 << 30
+LARGE_RING = ("--ring-size", "8MiB")
 NO_PORT = "No probed ethernet devices"
 """testpmd goes on without one, and ends well."""
 
@@ -64,11 +65,11 @@ def _pinned(*command: str) -> list[str]:
     return ["taskset", "--cpu-list", str(SENDING_CORE), *command]
 
 
-def trafgen_stream(template: Template, spool: Path) -> Peer:
+def trafgen_stream(template: Template, spool: Path, ring: Sequence[str] = LARGE_RING) -> Peer:
     """As the product starts it, with a larger ring: all frames of a round in a list, none made while it sends."""
     config = spool / "trafgen.cfg"
     config.write_text(trafgen.frame_list(template, 0))
-    return Peer("trafgen", _trafgen(config), lambda output: trafgen.parse(output)[0])
+    return Peer("trafgen", _trafgen(config, ring), lambda output: trafgen.parse(output)[0])
 
 
 def trafgen_trace(file: Path, packets: int) -> Peer:
@@ -77,8 +78,8 @@ def trafgen_trace(file: Path, packets: int) -> Peer:
     return Peer("trafgen", command, lambda output: trafgen.parse(output)[0])
 
 
-def _trafgen(source: Path) -> list[str]:
-    shared = ["--no-sock-mem", "--notouch-irq", "--cpus", "1", "--ring-size", "8MiB"]
+def _trafgen(source: Path, ring: Sequence[str] = LARGE_RING) -> list[str]:
+    shared = ["--no-sock-mem", "--notouch-irq", "--cpus", "1", *ring]
     return _pinned("trafgen", *shared, "--in", str(source), "--out", NEAR)
 
 

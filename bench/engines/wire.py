@@ -31,6 +31,8 @@ OBJECT = Path(__file__).with_name("wire.o")
 ANSWER_S = 120.0
 """A worker that says nothing for so long is taken for hung."""
 CLOSE_S = 10.0
+TAKEN, SENT = 1, 9
+"""Columns of /proc/net/dev: packets."""
 
 
 class BenchError(PktswarmError):
@@ -166,10 +168,7 @@ class Wire:
                 self._holders.append(Worker(name, None, _hold))
                 self._holders[-1].hear()
             self.near, self.far = (holder.pid for holder in self._holders)
-            with Worker("the cable", self.near, self._plug) as worker:
-                worker.hear()
-            with Worker("the cable", self.far, _up) as worker:
-                worker.hear()
+            self._connect()
         except BaseException:
             self.close()
             raise
@@ -183,6 +182,12 @@ class Wire:
     def close(self) -> None:
         for holder in self._holders:
             holder.close()
+
+    def _connect(self) -> None:
+        with Worker("the cable", self.near, self._plug) as worker:
+            worker.hear()
+        with Worker("the cable", self.far, _up) as worker:
+            worker.hear()
 
     def _plug(self, channel: Channel) -> None:
         """One queue each: frames come one after another, whoever sends."""
@@ -201,11 +206,11 @@ class Wire:
 
     def received(self) -> int:
         """Frames that the far end has taken so far, by its interface's own counter."""
-        return _taken(self.far, FAR)
+        return counter(self.far, FAR, TAKEN)
 
     def came_back(self) -> int:
         """Those that the near end has taken."""
-        return _taken(self.near, NEAR)
+        return counter(self.near, NEAR, TAKEN)
 
     def run(self, name: str, command: list[str], spool: Path, limit_s: float) -> EngineProcess:
         """A program at the near end; the caller stops it."""
@@ -215,11 +220,12 @@ class Wire:
         return process
 
 
-def _taken(pid: int, interface: str) -> int:
+def counter(pid: int, interface: str, column: int) -> int:
+    """Of an interface in the namespaces of process `pid`: a column of /proc/net/dev."""
     for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
         name, _, figures = line.partition(":")
         if name.strip() == interface:
-            return int(figures.split()[1])
+            return int(figures.split()[column])
     raise BenchError(f"{interface} is gone")
 
 

@@ -70,7 +70,7 @@ def test_with_icount_it_has_one_processor(icount: bool, cpus: int, monkeypatch: 
     monkeypatch.setattr(vm, "_disk", lambda _: [])
     monkeypatch.setattr(vm, "_boot", boot)
     assert vm.run(["true"], icount=icount) == 0
-    assert booted == [(cpus, ["-icount shift=0,sleep=off"] if icount else [])]
+    assert booted == [(cpus, [vm.ICOUNT] if icount else [])]
 
 
 def test_several_processors_with_icount_are_refused() -> None:
