@@ -44,12 +44,20 @@ NOT_ON_DISK = tuple(f"{STANDARD_LIBRARY}/{name}" for name in ("site-packages", "
 CACHED = (str(Path("/usr/lib", str(sysconfig.get_config_var("MULTIARCH")))), "/usr/bin", "/usr/sbin")
 """Folders that are read often, and never written: cached from the host."""
 CACHED_TAG = "cached"
-MODELS = ("virtio-net-pci", "e1000e", "e1000", "rtl8139", "vmxnet3")
-"""Interfaces that QEMU emulates; `pairs` chooses among them."""
+MODULES = {
+    "virtio-net-pci": "virtio_net",
+    "e1000e": "e1000e",
+    "e1000": "e1000",
+    "rtl8139": "8139cp",
+    "vmxnet3": "vmxnet3",
+}
+"""Interface that QEMU emulates → the kernel module of its driver."""
+MODELS = tuple(MODULES)
+"""`pairs` chooses among them."""
 
 ICOUNT = "-icount shift=0,sleep=off -global virtio-net-pci.ioeventfd=off"
-"""An instruction takes 1 ns, and idle time passes at once: nothing on this machine can hold the guest up. Its cards do
-their work at once, and leave it to no other thread, for which the guest's time would not wait."""
+"""An instruction takes 1 ns, and idle time passes at once: nothing on this machine can hold the guest up. By ioeventfd
+virtio would be notified by another thread, for which the guest's time does not wait: a trace over it hung."""
 
 
 class VmError(PktswarmError):

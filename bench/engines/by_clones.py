@@ -32,13 +32,12 @@ def rows(bench: Bench, name: str = ROW, ring: Sequence[str] = peers.LARGE_RING) 
     single = bench.file("single.pcap", lambda: [Packet(10**9, template.data)] * 1000)
     users = bench.file("users.pcap", lambda: [Packet(10**9, tunnelled.frame(n, draw)) for n in range(ours.USERS)])
     played = bench.file("trace.pcap", lambda: bench.made_trace)
-    of_small, of_tunnel = peers.tcpreplay_top(single), peers.tcpreplay_top(users)
-    of_trace = peers.tcpreplay_top(played)
-    least, most = (peers.trafgen_stream(one, bench.spool, ring) for one in (template, tunnelled))
+    of_small = [peers.trafgen_stream(template, bench.spool, ring), peers.tcpreplay_top(single)]
+    of_tunnel = [peers.trafgen_stream(tunnelled, bench.spool, ring), peers.tcpreplay_top(users)]
     return [
-        *_work(bench, f"{name}: 60-byte UDP, stamped", small, [least, of_small], template.data),
-        *_work(bench, f"{name}: GTP-U, {ours.USERS:,} users", tunnel, [most, of_tunnel]),
-        *_work(bench, f"{name}: trace at top speed, whole payload", trace, [of_trace]),
+        *_work(bench, f"{name}: 60-byte UDP, stamped", small, of_small, template.data),
+        *_work(bench, f"{name}: GTP-U, {ours.USERS:,} users", tunnel, of_tunnel),
+        *_work(bench, f"{name}: trace at top speed, whole payload", trace, [peers.tcpreplay_top(played)]),
     ]
 
 

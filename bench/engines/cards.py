@@ -24,11 +24,11 @@ from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.senders.pktgen import PktgenSender
 
 T = TypeVar("T")
-MODULES = {"e1000e": "e1000e", "virtio-net-pci": "virtio_net"}
-ROWS = {f"tc over {model}": model for model in MODULES}
+ROWS = {f"tc over {model}": model for model in ("e1000e", "virtio-net-pci")}
 READY_S = 30.0
 """Until a driver has found its interfaces, and those each other. Cards of Intel negotiate for some seconds."""
 LIMIT_S = 2400.0
+"""Of the machine: five rounds take 10 minutes, and more beside other work."""
 
 
 class Cards(Wire):
@@ -39,7 +39,7 @@ class Cards(Wire):
         super().__init__()
 
     def _connect(self) -> None:
-        subprocess.run(["modprobe", MODULES[self._model]], check=True, timeout=60)
+        subprocess.run(["modprobe", vm.MODULES[self._model]], check=True, timeout=60)
         ends = ((self.near, NEAR), (self.far, FAR))
         for own, (pid, name) in zip(vm.pair_macs(self._model), ends, strict=True):
             self._move(own, pid, name)

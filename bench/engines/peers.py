@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,8 @@ def _pinned(*command: str) -> list[str]:
 
 def trafgen_stream(template: Template, spool: Path, ring: Sequence[str] = LARGE_RING) -> Peer:
     """As the product starts it, with a larger ring: all frames of a round in a list, none made while it sends."""
-    config = spool / "trafgen.cfg"
+    # A file of its own: peers are made before the first of them is started.
+    config = Path(tempfile.mkdtemp(prefix="trafgen-", dir=spool)) / "trafgen.cfg"
     config.write_text(trafgen.frame_list(template, 0))
     return Peer("trafgen", _trafgen(config, ring), lambda output: trafgen.parse(output)[0])
 

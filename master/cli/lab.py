@@ -213,7 +213,7 @@ def record(
         print(f"{path}: {len(trace.packets):,} packets, {trace.size_bytes:,} bytes, {trace.duration_ns / 1e9:.1f} s")
 
 
-@app.command(epilog=examples("lab vm -- uname -r", "lab vm --pair e1000e -- ip link"))
+@app.command(epilog=examples("lab vm -- uname -r", "lab vm --pair e1000e -- ip link", "lab vm --icount -- date"))
 def vm(
     command: Annotated[list[str], typer.Argument(help="Command and its arguments, after --.", show_default=False)],
     cpus: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -155,6 +156,8 @@ class World:
                 absent.remove(taken[0])
             else:
                 time.sleep(0.0005)
+        if absent:
+            print(f"no MPI_Finalize: ranks {sorted(absent)} did not reach it in {FAREWELL_S} s", file=sys.stderr)
         return not absent
 
     def _post(self, rank: int, tag: int, data: bytes) -> bool:

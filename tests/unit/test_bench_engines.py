@@ -13,6 +13,8 @@ import pytest
 from bench.engines import __main__ as command
 from bench.engines import ours, rows, timing, traces
 from bench.engines.peers import testpmd_sent as sent_by_testpmd
+from bench.engines.peers import trafgen_stream
+from pktswarm.nodes.senders import trafgen
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.frames.build import build_frame
 
@@ -99,3 +101,12 @@ def test_figures_need_five_rounds(capsys: pytest.CaptureFixture[str]) -> None:
         command.parse(["--rounds", "4"])
     assert "5 or more, not 4" in capsys.readouterr().err
     assert command.parse(["--rounds", "5"]).rounds == 5
+
+
+def test_each_trafgen_has_frames_of_its_own(tmp_path: Path) -> None:
+    """Both are made before the first is started."""
+    templates = [build_frame(leg.frame, leg.size_bytes) for leg in (ours.udp(), ours.tunnel())]
+    commands = [trafgen_stream(template, tmp_path).command for template in templates]
+    sent = [Path(command[command.index("--in") + 1]).read_text() for command in commands]
+    assert sent == [trafgen.frame_list(template, 0) for template in templates]
+    assert sent[0] != sent[1]

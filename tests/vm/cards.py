@@ -10,16 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pktswarm.lab.vm import pair_macs
+from pktswarm.lab.vm import MODULES, pair_macs
 from wire import Wire, ip, shown
 
-MODULES = {
-    "virtio-net-pci": ["virtio_net"],
-    "e1000e": ["e1000e"],
-    "e1000": ["e1000"],
-    "rtl8139": ["8139cp"],
-    "vmxnet3": ["vmxnet3"],
-}
 READY_S = 30.0
 """Until drivers have found their interfaces, and those each other. Cards of Intel negotiate for some seconds."""
 
@@ -40,8 +33,7 @@ class Cards(Wire):
         self._moved: list[tuple[str, str, str]] = []
 
     def _up(self) -> None:
-        for module in MODULES[self.model]:
-            subprocess.run(["modprobe", module], check=True, timeout=60)
+        subprocess.run(["modprobe", MODULES[self.model]], check=True, timeout=60)
         super()._up()
 
     def join(self, *ends: tuple[str, str, str]) -> None:

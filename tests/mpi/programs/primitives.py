@@ -1,7 +1,7 @@
 """Run by mpiexec at several sizes: rank 0 is the master, the others alternate between the two roles.
 
 With "dies" behind the folder the last rank dies when it is to enter its barrier, and the others give it up. With "late"
-the last rank is ready for the end after all others, and writes there what signal came before that.
+the last rank is ready for the end after all others: then it writes "ready" there, and "early" on a signal before that.
 Rank 0 writes seen.json there with what it saw; a rank that sees something wrong ends with an error.
 """
 
