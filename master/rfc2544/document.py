@@ -6,7 +6,7 @@ Rates are the sum of all streams, in packets/s and bits/s. Sizes and bits includ
 from __future__ import annotations
 
 import statistics
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from pktswarm.master.benchmark import load
 from pktswarm.master.benchmark.document import Document, TrialFields, trial_fields
@@ -52,6 +52,8 @@ class ThroughputFields(TypedDict):
     lower_pps: float | None
     upper_pps: float | None
     confirmed_s: float | None
+    undecided: NotRequired[str]
+    """The next higher rate, and why its confirming trials are invalid. Documents of earlier versions lack it."""
 
 
 class LatencyTrial(TypedDict):
@@ -209,6 +211,7 @@ def _throughput(size: SizeResult) -> ThroughputFields | None:
         "lower_pps": size.throughput.lower_pps,
         "upper_pps": size.throughput.upper_pps,
         "confirmed_s": size.throughput.confirmed_s,
+        "undecided": size.throughput.undecided,
     }
 
 

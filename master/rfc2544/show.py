@@ -12,7 +12,7 @@ from pktswarm.master.report.formatting import NOT_MEASURED, microseconds, percen
 from pktswarm.master.rfc2544.document import BenchmarkDocument, BurstFields, LatencyFields, SizeFields, ThroughputFields
 from pktswarm.master.rfc2544.options import LOSS
 from pktswarm.master.rfc2544.procedure import Benchmark
-from pktswarm.master.search.engine import BELOW, HIGHEST
+from pktswarm.master.search.engine import AT_LEAST, BELOW, HIGHEST
 
 
 def trial_line(benchmark: Benchmark) -> str:
@@ -86,12 +86,14 @@ def _loss_at_maximum(size: SizeFields) -> str:
 
 
 def rate(throughput: ThroughputFields) -> str:
-    """The throughput in frames/s. ≥: the maximum rate was forwarded; <: frames were lost at the lowest rate."""
+    """The throughput in frames/s. ≥: the maximum rate was forwarded, or a higher one is undecided; <: frames were lost
+    at the lowest rate."""
     if throughput["state"] == BELOW:
         return f"<{NO_BREAK}{throughput['upper_pps']:,.0f}"
     if throughput["rate_pps"] is None:
         return NOT_MEASURED
-    return f"{'≥' + NO_BREAK if throughput['state'] == HIGHEST else ''}{throughput['rate_pps']:,.0f}"
+    sign = f"≥{NO_BREAK}" if throughput["state"] in (AT_LEAST, HIGHEST) else ""
+    return f"{sign}{throughput['rate_pps']:,.0f}"
 
 
 def burst(bursts: BurstFields | None) -> str:
@@ -115,6 +117,8 @@ def remarks(document: BenchmarkDocument) -> list[str]:
     for size in document["sizes"]:
         head = f"{size['size_bytes']} bytes"
         lines += [f"{head}: {test}: {why}" for test, why in size["left_out"].items()]
+        if (throughput := size["throughput"]) and (undecided := throughput.get("undecided")):
+            lines.append(f"{head}: throughput: {undecided}")
         if lost := lost_packets(size["latency"]):
             lines.append(f"{head}: the latency trials lost {lost:,} packets: the throughput did not last for them")
         lines += [f"{head}: ended early: {size['problem']}"] if size["problem"] else []

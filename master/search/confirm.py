@@ -15,19 +15,31 @@ from pktswarm.master.benchmark.trial import Trial
 LEAST_S, LONGEST_S = 10.0, 60.0
 """Range of the duration where the user sets none."""
 MOST_TRIALS = 12
+MOST_UNDECIDED = 3
+"""Successive rates whose trials may be invalid, as a node was held up: so many are a limit of the tester."""
 
 
 @dataclass(frozen=True)
 class Confirmation:
     """The highest rate that held for `duration_s`, in packets/s, as it was sent; None: even the lowest did not.
 
-    `failed_pps`: the lowest rate that did not hold; None: the first held.
+    `failed_pps`: the lowest rate that did not hold; None: none failed. `undecided`: an invalid trial at a rate between
+    `rate_pps` and `failed_pps`; None: there is none.
     """
 
     duration_s: float
     rate_pps: float | None
     forwarded_pps: float | None = None
     failed_pps: float | None = None
+    undecided: Trial | None = None
+
+
+class Undecided(Exception):
+    """The confirming trials are invalid; `trial` is the last."""
+
+    def __init__(self, trial: Trial) -> None:
+        super().__init__(trial.problem)
+        self.trial = trial
 
 
 def duration_s(asked_s: float | None, longest_s: float, precision: float, trials: Sequence[Trial]) -> float:
@@ -70,15 +82,25 @@ def confirm(
     trial_s: float,
     measure: Callable[[float, float], Trial],
 ) -> Confirmation | None:
-    """Make trials at `rate_pps` and below, until one holds. None: none of MOST_TRIALS did."""
-    failed_pps = None
+    """Make trials at `rate_pps` and below, until one holds. None: none of MOST_TRIALS did.
+
+    Raises Undecided where the trials at the lowest rate, or at MOST_UNDECIDED rates in succession, are invalid.
+    """
+    failed_pps, undecided, in_succession = None, None, 0
     for attempt in range(MOST_TRIALS):
         trial = measure(rate_pps, trial_s)
-        if holds(trial, loss_ratio):
+        if not trial.problem and holds(trial, loss_ratio):
             held_pps = sent_pps(trial)
-            return Confirmation(trial_s, held_pps, held_pps * (1 - (trial.loss_ratio or 0.0)), failed_pps)
-        failed_pps = rate_pps
+            return Confirmation(trial_s, held_pps, held_pps * (1 - (trial.loss_ratio or 0.0)), failed_pps, undecided)
+        step = min(0.5, precision * 2 ** (attempt // 2))
+        if trial.problem:
+            undecided, in_succession = trial, in_succession + 1
+            if in_succession == MOST_UNDECIDED or rate_pps <= lowest_pps:
+                raise Undecided(trial)
+            rate_pps = max(lowest_pps, rate_pps * (1 - step))
+            continue
+        failed_pps, undecided, in_succession = rate_pps, None, 0
         if rate_pps <= lowest_pps:
             return Confirmation(trial_s, None, failed_pps=failed_pps)
-        rate_pps = max(lowest_pps, lower_pps(trial, loss_ratio, min(0.5, precision * 2 ** (attempt // 2))))
+        rate_pps = max(lowest_pps, lower_pps(trial, loss_ratio, step))
     return None

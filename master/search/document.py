@@ -43,6 +43,8 @@ class GoalFields(TypedDict):
     l1_bps: float | None
     confirmed_s: float | None
     latency_rise_ns_per_s: float | None
+    undecided: str
+    """The next higher rate, and why its confirming trials are invalid; empty: they are valid."""
 
 
 class SearchTrial(TrialFields):
@@ -110,6 +112,7 @@ def _goals(search: Search) -> list[GoalFields]:
                 "l1_bps": None if trial is None else trial.l1_bps,
                 "confirmed_s": goal.confirmed_s,
                 "latency_rise_ns_per_s": None if trial is None else trial.latency_rise_ns_per_s,
+                "undecided": goal.undecided,
             }
         )
     return goals

@@ -23,6 +23,7 @@ PRECEDING_TARGETS = 2
 """Coarser targets before the final one; the first of them takes one trial for each load."""
 LONGEST_SEARCH_S = 7 * 86400.0
 REACHED, HIGHEST, BELOW, OPEN = "reached", "holds the highest rate tried", "below the lowest rate tried", "not reached"
+AT_LEAST = "a higher rate is undecided"
 ROUNDING = 1e-9
 """Relative tolerance of comparisons between loads."""
 Bounds = tuple[float | None, float | None]
@@ -40,6 +41,8 @@ class GoalRate:
     upper_pps: float | None
     confirmed_s: float | None = None
     """Duration of the trial that confirmed the rate; None: not confirmed."""
+    undecided: str = ""
+    """The next higher rate, and why its confirming trials are invalid; empty: they are valid."""
 
 
 @dataclass
@@ -99,7 +102,10 @@ class Search:
             rate_pps = self._found(loss).rate_pps
             if rate_pps is None:
                 continue
-            confirmed = confirm.confirm(rate_pps, loss, self.lowest_pps, options.precision, trial_s, self._valid_trial)
+            try:
+                confirmed = confirm.confirm(rate_pps, loss, self.lowest_pps, options.precision, trial_s, self._attempt)
+            except confirm.Undecided as error:
+                raise _Ended(_held_up(error.trial)) from None
             if confirmed is None:
                 raise _Ended(f"no rate held for {trial_s:g} s in {confirm.MOST_TRIALS} confirming trials")
             self._confirmed[loss] = confirmed
@@ -116,17 +122,24 @@ class Search:
         )
 
     def _valid_trial(self, load_pps: float, duration_s: float) -> Trial:
-        """Make a trial that measures the device, and repeat it while a node was held up."""
+        """Make a trial that measures the device."""
+        trial = self._attempt(load_pps, duration_s)
+        if trial.problem:
+            raise _Ended(_held_up(trial))
+        return trial
+
+    def _attempt(self, load_pps: float, duration_s: float) -> Trial:
+        """Make a trial, and repeat it while a node was held up: the last one returned can still be invalid by that."""
         for _ in range(1 + REPEATS):
             self._note_bounds()
             trial = self.measure_trial(load_pps, duration_s)
             self.trials.append(trial)
             self.on_trial(self)
             if not trial.problem:
-                return trial
+                break
             if not trial.held_up:
                 raise _Ended(trial.problem)
-        raise _Ended(f"{trial.problem}, in {1 + REPEATS} trials; {OWN_LIMIT}")
+        return trial
 
     @property
     def confirmed(self) -> set[float]:
@@ -182,12 +195,13 @@ class Search:
         rate_pps, failed_pps = confirmed.rate_pps, confirmed.failed_pps
         return GoalRate(
             loss_ratio,
-            BELOW if rate_pps is None else REACHED if failed_pps is not None else found.state,
+            _confirmed_state(confirmed, found.state),
             rate_pps,
             confirmed.forwarded_pps,
             lower_pps=rate_pps,
             upper_pps=found.upper_pps if failed_pps is None else failed_pps,
             confirmed_s=None if rate_pps is None else confirmed.duration_s,
+            undecided="" if confirmed.undecided is None else _undecided(confirmed.undecided),
         )
 
     def _found(self, loss_ratio: float) -> GoalRate:
@@ -210,6 +224,22 @@ class Search:
         if upper is None:
             return HIGHEST if lower >= self.highest_pps * (1 - ROUNDING) else OPEN
         return REACHED if lower >= upper * (1 - self.options.precision) * (1 - ROUNDING) else OPEN
+
+
+def _confirmed_state(confirmed: confirm.Confirmation, found: str) -> str:
+    if confirmed.rate_pps is None:
+        return BELOW
+    if confirmed.undecided is not None:
+        return AT_LEAST
+    return found if confirmed.failed_pps is None else REACHED
+
+
+def _held_up(trial: Trial) -> str:
+    return f"{trial.problem}, in {1 + REPEATS} trials; {OWN_LIMIT}"
+
+
+def _undecided(trial: Trial) -> str:
+    return f"{trial.intended_pps:,.1f} packets/s is undecided: {trial.problem}, in {1 + REPEATS} trials"
 
 
 class _Ended(Exception):

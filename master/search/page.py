@@ -12,7 +12,7 @@ from pktswarm.master.report import formatting, tabular
 from pktswarm.master.report.plots import LINES, STYLE, Plot, new_axes, svg_of
 from pktswarm.master.report.tabular import Grid, Section
 from pktswarm.master.search.document import GoalFields, SearchDocument, SearchTrial
-from pktswarm.master.search.show import NOTES, closing, rises, table
+from pktswarm.master.search.show import NOTES, closing, rises, table, undecided
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 VERDICTS = {EXIT_AS_EXPECTED: ("Complete", "good"), EXIT_INCOMPLETE: ("Incomplete", "doubt")}
@@ -38,7 +38,7 @@ def html(folder: Path, document: SearchDocument) -> str:
         template=tabular.TEMPLATE,
         title="search for the highest rate",
         verdict=VERDICTS.get(document["status"], BELOW_ALL),
-        remarks=rises(goals),
+        remarks=rises(goals) + undecided(goals),
         command=command(document),
         files=FILES,
     )

@@ -17,10 +17,11 @@ from pktswarm.master.benchmark.show import (
 )
 from pktswarm.master.report.formatting import NOT_MEASURED
 from pktswarm.master.search.document import GoalFields, SearchDocument
-from pktswarm.master.search.engine import BELOW, HIGHEST, OPEN, Search
+from pktswarm.master.search.engine import AT_LEAST, BELOW, HIGHEST, OPEN, Search
 
 NOTES = {
     HIGHEST: "≥: the highest rate tried meets the goal; a higher --max finds the rate of the device",
+    AT_LEAST: "≥: the rate is confirmed; a higher one could not be confirmed, as a node of the tester was held up",
     BELOW: "<: the lowest rate tried exceeds the loss",
     OPEN: "–: the search ended before the bounds reached the precision, or before the rate was confirmed",
 }
@@ -49,7 +50,7 @@ def rate(goal: GoalFields) -> str:
     """The rate of a goal in packets/s, with its sign."""
     if goal["state"] == BELOW:
         return f"<{NO_BREAK}{_number(goal['upper_pps'])}"
-    sign = f"≥{NO_BREAK}" if goal["state"] == HIGHEST else ""
+    sign = f"≥{NO_BREAK}" if goal["state"] in (AT_LEAST, HIGHEST) else ""
     return f"{sign}{_number(goal['rate_pps'])}"
 
 
@@ -73,11 +74,16 @@ def rises(goals: list[GoalFields]) -> list[str]:
     ]
 
 
+def undecided(goals: list[GoalFields]) -> list[str]:
+    """A sentence for each goal with a rate below one whose confirming trials are invalid."""
+    return [goal["undecided"] for goal in goals if goal["undecided"]]
+
+
 def print_results(console: Console, document: SearchDocument, folder: Path) -> None:
     console.print(table(document["goals"]))
     console.print(f"[dim]{closing(document)}[/]", highlight=False)
     print_notes(console, NOTES, {goal["state"] for goal in document["goals"]})
-    print_remarks(console, rises(document["goals"]))
+    print_remarks(console, rises(document["goals"]) + undecided(document["goals"]))
     if document["problem"]:
         print_remarks(console, [f"the search ended early: {document['problem']}"])
     print_folder(console, folder)

@@ -154,6 +154,61 @@ def test_a_device_on_which_no_rate_lasts() -> None:
     assert (lowest.goals()[0].state, lowest.status) == (engine.BELOW, 1)
 
 
+def held_up_above(rate_pps: float, device: Callable[[float, float], Trial]) -> Callable[[float, float], Trial]:
+    """Long trials of a rate above `rate_pps` decide nothing, as a node was held up."""
+
+    def trial(load_pps: float, duration_s: float) -> Trial:
+        made = device(load_pps, duration_s)
+        return (
+            replace(made, problem="tx1 was held up", held_up=True) if duration_s > 1 and load_pps > rate_pps else made
+        )
+
+    return trial
+
+
+def test_a_rate_that_no_trial_decides_is_replaced_by_a_lower_one_that_is_confirmed() -> None:
+    device = queue_device(0.0)
+    exact = engine.Search(goals.SearchOptions(confirm_s=None), 1000, 20_000, device)
+    exact.run()
+    (exactly,) = exact.goals()
+    assert exactly.rate_pps is not None and exactly.upper_pps is not None and not exactly.undecided
+    held_up = engine.Search(
+        goals.SearchOptions(confirm_s=None), 1000, 20_000, held_up_above(0.993 * exactly.rate_pps, device)
+    )
+    held_up.run()
+    (goal,) = held_up.goals()
+    assert (goal.state, held_up.status) == (engine.AT_LEAST, 0)
+    assert goal.rate_pps == pytest.approx(exactly.rate_pps * 0.995**2)
+    # The upper bound is a rate that the device did not hold, never one that was not decided.
+    assert goal.upper_pps == exactly.upper_pps and goal.confirmed_s == exactly.confirmed_s
+    assert goal.undecided == f"{exactly.rate_pps * 0.995:,.1f} packets/s is undecided: tx1 was held up, in 3 trials"
+    assert len([trial for trial in held_up.trials if trial.held_up]) == 6
+
+
+def test_a_rate_that_fails_below_an_undecided_one_is_the_upper_bound() -> None:
+    def trial(load_pps: float, duration_s: float) -> Trial:
+        lost = 1 if duration_s > 1 and load_pps > 19_850 else 0
+        return Trial(load_pps, duration_s, 100, 100, 100 - lost, lost, duration_s)
+
+    search = engine.Search(goals.SearchOptions(confirm_s=30.0), 1000, 20_000, held_up_above(19_950, trial))
+    search.run()
+    (goal,) = search.goals()
+    assert (goal.state, goal.undecided) == (engine.REACHED, "") and goal.upper_pps == pytest.approx(19_900)
+
+
+@pytest.mark.parametrize(("lowest_pps", "rates"), [(1000, 3), (19_999, 1 + 1)])
+def test_a_tester_that_decides_no_rate_ends_the_search_without_one(lowest_pps: float, rates: int) -> None:
+    def device(load_pps: float, duration_s: float) -> Trial:
+        return Trial(load_pps, duration_s, 100, 100, 100, 0, duration_s)
+
+    search = engine.Search(goals.SearchOptions(confirm_s=30.0), lowest_pps, 20_000, held_up_above(0, device))
+    search.run()
+    assert search.status == 3 and search.problem.startswith(
+        "tx1 was held up, in 3 trials; this is a limit of the tester"
+    )
+    assert search.goals()[0].rate_pps is None and len([t for t in search.trials if t.held_up]) == 3 * rates
+
+
 def test_the_duration_follows_the_queue() -> None:
     def seen(*delays_ns: int | None) -> list[Trial]:
         return [Trial(1.0, 1.0, queue_delay_ns=delay_ns) for delay_ns in delays_ns]

@@ -8,6 +8,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.row import ReceivedCounts, Row, SentCounts
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.scenario.expectations import Limits
-from pktswarm.master.search import engine, goals, show, storage
+from pktswarm.master.search import engine, goals, page, show, storage
 from pktswarm.master.search.document import SearchAbout, document
 from pktswarm.master.search.show import trial_line
 from pktswarm.traffic.counting.tally import Latency, Tally
@@ -509,6 +510,21 @@ def test_what_has_no_rate_is_told_from_what_has() -> None:
         ended.split()
     )
     assert not re.search(r"[≥<] \d", ended)
+
+
+def test_a_rate_below_an_undecided_one_is_shown_as_a_lower_bound() -> None:
+    of = device(36_789.0)
+
+    def held_up_at_most(load_pps: float, duration_s: float) -> Trial:
+        long = duration_s > 1 and load_pps > 36_700
+        return replace(of(load_pps, duration_s), problem="tx1 was held up" if long else "", held_up=long)
+
+    done = search(held_up_at_most, confirm_s=10.0)
+    (goal,) = done.goals()
+    assert goal.rate_pps is not None
+    for text in (" ".join(shown(done, 200).split()), page.html(Path("results/one"), document(done, ABOUT))):
+        assert f"≥ {goal.rate_pps:,.1f}" in text.replace("\N{NO-BREAK SPACE}", " ") and goal.undecided in text
+        assert "a higher one could not be confirmed" in text
 
 
 def test_no_figure_is_cut_on_a_narrow_terminal() -> None:
