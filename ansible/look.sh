@@ -11,4 +11,10 @@ echo "installed=$(dpkg-query --show --showformat '${db:Status-Status} ${Package}
 if getent passwd "$account" >/dev/null; then echo account=there; else echo account=new; fi
 if [ -e "$folder" ]; then echo folder=there; else echo folder=new; fi
 if [ -e /etc/pktswarm/state.json ]; then echo "state=$(tr '\n' ' ' </etc/pktswarm/state.json)"; else echo 'state={"format": 1}'; fi
-if [ -z "$interface" ] || [ -e "/sys/class/net/$interface" ]; then echo interface=there; else echo interface=missing; fi
+# Provisioning makes a VLAN on an interface that is there.
+if [ -z "$interface" ] || [ -e "/sys/class/net/$interface" ] ||
+  { [ -e "/sys/class/net/${interface%.*}" ] && [ "${interface##*.}" -gt 0 ] && [ "${interface##*.}" -lt 4095 ]; } 2>/dev/null; then
+  echo interface=there
+else
+  echo interface=missing
+fi

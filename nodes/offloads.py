@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from pktswarm.nodes import changes
-from pktswarm.nodes.interface import Interface
+from pktswarm.nodes import changes, wires
+from pktswarm.nodes.interface import MERGING_OFFLOADS, Interface
 
 
 class OffloadsOff:
@@ -13,18 +14,31 @@ class OffloadsOff:
 
     def __init__(self, interface: Interface, folder: Path) -> None:
         self._interface, self._folder = interface, folder
-        self._were_on: list[str] = []
+        self._were_on: list[tuple[Interface, str]] = []
 
     def switch_off(self, *names: str) -> None:
         """Raises EngineError where one stays on."""
-        on = [changes.of_offload(self._interface, name, was=True) for name in names if self._interface.offload(name)]
+        self._switch_off([(self._interface, name) for name in names])
+
+    def switch_merging_off(self) -> None:
+        """Switches MERGING_OFFLOADS off, also of the interfaces below: there frames are merged before a VLAN has them.
+
+        Raises EngineError where one stays on.
+        """
+        interfaces = [self._interface, *map(Interface, wires.below(self._interface.name))]
+        self._switch_off([(each, name) for each in interfaces for name in MERGING_OFFLOADS])
+
+    def _switch_off(self, offloads: Iterable[tuple[Interface, str]]) -> None:
+        on = [(interface, name) for interface, name in offloads if interface.offload(name)]
         if on:
-            changes.write_down(self._folder, *on)
-        for one in on:
-            self._were_on.append(one.name)
-            self._interface.set_offload(one.name, False)
+            changes.write_down(self._folder, *(changes.of_offload(*one, was=True) for one in on))
+        for interface, name in on:
+            self._were_on.append((interface, name))
+            interface.set_offload(name, False)
 
     def restore(self) -> None:
         """An interface that is gone has taken its settings along."""
-        while self._were_on and self._interface.exists():
-            self._interface.set_offload(self._were_on.pop(), True)
+        while self._were_on:
+            interface, name = self._were_on.pop()
+            if interface.exists():
+                interface.set_offload(name, True)

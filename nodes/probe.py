@@ -7,7 +7,7 @@ import platform
 import socket
 from dataclasses import replace
 
-from pktswarm.nodes import routes, xdp_features
+from pktswarm.nodes import routes, wires, xdp_features
 from pktswarm.nodes.engines import RECEIVERS, SENDERS
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import tool_version
@@ -50,6 +50,7 @@ def refreshed(report: NodeReport, interface: Interface, master: str) -> NodeRepo
 def _interface(interface: Interface, master: str) -> InterfaceReport:
     if not interface.exists():
         return InterfaceReport(interface.name, exists=False)
+    control = routes.towards(master) if master else set()
     return InterfaceReport(
         name=interface.name,
         exists=True,
@@ -60,14 +61,15 @@ def _interface(interface: Interface, master: str) -> InterfaceReport:
         speed_mbps=interface.speed_mbps,
         carrier=interface.carrier,
         native_xdp=_native(xdp_features.features(interface.index)),
-        carries=_carries(interface.index, master),
+        carries=_carries(interface, control),
+        shared_wire=wires.shared(interface.name, control),
     )
 
 
-def _carries(index: int, master: str) -> list[str]:
-    """Connections over this interface that test traffic must not meet."""
-    found = ["the node's default route"] if index in routes.defaults() else []
-    return found + (["the connection to the master"] if master and index in routes.towards(master) else [])
+def _carries(interface: Interface, control: set[int]) -> list[str]:
+    """Connections over this interface that test traffic must not meet. `control`: interfaces towards the master."""
+    found = ["the node's default route"] if wires.carries(interface.name, routes.defaults()) else []
+    return found + (["the connection to the master"] if wires.carries(interface.name, control) else [])
 
 
 def _native(features: int | None) -> bool | None:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pktswarm.nodes import vlan
 from pktswarm.nodes.interface import SYS_NET, Interface
 from pktswarm.traffic.errors import BadInput, EngineError
 from pktswarm.traffic.plain import plain
@@ -42,6 +43,8 @@ class Setting:
 
 def settings(interface: str, own_kernel: bool) -> Iterator[Setting]:
     """Those of `interface`; of the whole kernel only where it is the node's own."""
+    if tagged := _vlan_of(interface):
+        yield _vlan(interface, tagged)
     # Router solicitations and listener reports would leave on the wire and be counted with the test traffic.
     yield _file(Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6"), "1")
     device = Interface(interface)
@@ -75,7 +78,7 @@ def apply(folder: Path) -> Done:
     """Set what is not as wanted; returns the changes, and the settings that could not be set. An interface that was
     set before, and is not the configured one any more, gets its own settings back. Raises BadInput."""
     interface, own_kernel = _config(folder)
-    if not Interface(interface).exists():
+    if not Interface(interface).exists() and _vlan_of(interface) is None:
         raise BadInput(folder / CONFIG, "there is no such interface", key="traffic_interface", value=interface)
     before, done = _read_before(folder), Done({"changed": [], "told": []})
     for former in [name for name in before if name != interface]:
@@ -167,6 +170,29 @@ def _file(path: Path, wanted: str) -> Setting:
         path.write_text(value)
 
     return Setting(str(path), lambda: wanted, lambda: path.read_text().strip(), write)
+
+
+def _vlan_of(interface: str) -> vlan.Vlan | None:
+    """None: it is not the name of a VLAN on an interface of this node."""
+    tagged = vlan.of_name(interface)
+    return tagged if tagged and Interface(tagged.on).exists() else None
+
+
+def _vlan(interface: str, tagged: vlan.Vlan) -> Setting:
+    """The interface itself, which nothing else makes on a board with one port for control and test."""
+
+    def write(value: str) -> None:
+        if value == "there":
+            vlan.add(interface, tagged)
+        else:
+            vlan.remove(interface)
+
+    return Setting(
+        f"{interface} on {tagged.on}",
+        lambda: "there",
+        lambda: ("missing", "there")[Interface(interface).exists()],
+        write,
+    )
 
 
 def _offload(device: Interface, name: str) -> Setting:

@@ -17,6 +17,9 @@ pktswarm_mpi        none: the node needs no MPI, its messages go over the SSH co
                     out: the MPICH of the lock file)
 pktswarm_clock      what `pktswarm provision` sets the clock by: chrony (if left out), ptp (needs control_interface)
 pktswarm_user       the account ranks run as
+pktswarm_shared_wire_limit
+                    the most that test traffic may take of a wire that it shares with the control connection, on another
+                    VLAN: a share of its speed, or a bit rate (80 % if left out)
 pktswarm_login      for all hosts: the account that a run logs in as over SSH (as SSH's own settings say if left out;
                     ansible_user is for `pktswarm provision`, and may be one that becomes root)
 
@@ -37,11 +40,12 @@ from typing import Any, Literal
 import yaml
 from yaml.constructor import ConstructorError
 
-from pktswarm.master.cluster import dut
+from pktswarm.master.cluster import dut, wire_limit
 from pktswarm.master.cluster.dut import Dut
 from pktswarm.master.cluster.gateways import ALLOWED as GATEWAYS_ALLOWED
 from pktswarm.master.cluster.gateways import parse_gateways
 from pktswarm.master.cluster.names import ADDRESS, INTERFACE, NAME
+from pktswarm.master.cluster.wire_limit import WireLimit
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.protocol.task import Role
 
@@ -76,6 +80,7 @@ class Host:
     python: str = ""
     mpi: Literal["wheel", "none"] = "wheel"
     user: str = ""
+    wire_limit: WireLimit = wire_limit.DEFAULT
     gateways: tuple[str, ...] = ()
     """Addresses of the router that its frames are sent to, one for each IP version."""
 
@@ -280,6 +285,7 @@ def _host(path: Path, name: str, roles: tuple[Role, ...], values: dict[str, obje
         python=text("pktswarm_python", PYTHON, "an absolute path of letters, digits, . _ + @ -"),
         mpi="none" if text("pktswarm_mpi", re.compile("wheel|none"), "wheel, none") == "none" else "wheel",
         user=text("pktswarm_user", NAME, "an account name"),
+        wire_limit=wire_limit.parse(path, f"{key}.{wire_limit.KEY}", values.get(wire_limit.KEY)),
         gateways=_gateways(path, f"{key}.pktswarm_gateway", values.get("pktswarm_gateway")),
     )
 

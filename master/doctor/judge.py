@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from pktswarm.master.cluster import wire_limit
+from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.doctor.ask import Answer
 from pktswarm.master.doctor.report import Health, HostReport, InterfaceReport, Leftovers, Memory, Ptp
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
@@ -205,6 +207,8 @@ def _interface(interface: InterfaceReport, answer: Answer) -> Findings:
         yield "wrong", f"{name} is down or has no link", f"ip link set {name} up; check its cable"
     for what in interface["carries"]:
         yield "wrong", f"{name} carries {what}: runs are refused", "use another traffic_interface, or another route"
+    if wire := interface.get("shared_wire"):
+        yield "note", f"{name} shares {wire} with the connection to the master", _wire_limit(interface, host)
     if host.mac and host.mac != interface["mac"]:
         yield "wrong", f"the MAC of {name} is {interface['mac']}", f"the inventory has mac: {host.mac}"
     if interface["native_xdp"] is False:
@@ -213,6 +217,13 @@ def _interface(interface: InterfaceReport, answer: Answer) -> Findings:
             f"{interface['driver']} has no native XDP: {name} sends by tc, or by pktgen or trafgen",
             "use a card that has it",
         )
+
+
+def _wire_limit(interface: InterfaceReport, host: Host) -> str:
+    limit_bps = host.wire_limit.at(interface["speed_mbps"])
+    if limit_bps is None:
+        return f"its speed is unknown: set {wire_limit.KEY} to a bit rate"
+    return f"runs are limited to {limit_bps / 1e6:,.6g} Mbit/s there ({wire_limit.KEY})"
 
 
 def _engines(document: HostReport, roles: tuple[str, ...]) -> Findings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 
 class Zone(TypedDict):
@@ -82,6 +82,8 @@ class InterfaceReport(TypedDict):
     carrier: bool
     native_xdp: bool | None
     carries: list[str]
+    shared_wire: NotRequired[str]
+    """Nodes of earlier versions do not report it."""
     transmit_queues: int
     receive_queues: int
 

@@ -91,9 +91,9 @@ def check_legs(
                 allowed.check(leg.stream, what, found)
 
 
-def refuse_interfaces(nodes: Iterable[NodeState]) -> None:
+def refuse_interfaces(nodes: Iterable[NodeState], allow: Allow) -> None:
     """Raise BadInput for a traffic interface that carries the control connection or a default route."""
-    for node in nodes:
+    for node in nodes if not allow.control_interface else ():
         interface = node.report.interface if node.report else None
         for carried in interface.carries if interface else ():
             raise BadInput(

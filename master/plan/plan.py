@@ -90,7 +90,7 @@ def plan(scenario: Scenario, scenario_path: Path, inventory: Inventory, capacity
     made = _drafted(_Draft(scenario, scenario_path, inventory))
     if capacity is None:
         return made
-    if weights := spread_weights(scenario, _asked(made), capacity):
+    if weights := spread_weights(scenario, planned_loads(made), capacity):
         made = _drafted(_Draft(scenario, scenario_path, inventory, weights))
     limits = limits_of(made, scenario, capacity)
     notes = capacities.warnings(capacities.loads_of(limits))
@@ -98,10 +98,11 @@ def plan(scenario: Scenario, scenario_path: Path, inventory: Inventory, capacity
 
 
 def limits_of(made: Plan, scenario: Scenario, capacity: Capacity) -> list[capacities.LegLimit]:
-    return capacities.limits_of(_asked(made), scenario.receive, capacity)
+    return capacities.limits_of(planned_loads(made), scenario.receive, capacity)
 
 
-def _asked(made: Plan) -> list[capacities.Planned]:
+def planned_loads(made: Plan) -> list[capacities.Planned]:
+    """Loads of the flows whose rate is known before the run."""
     return capacities.planned(made.legs, made.shares, made.sequences)
 
 

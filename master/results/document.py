@@ -84,6 +84,7 @@ class InterfaceReport(TypedDict, total=False):
     carrier: bool
     native_xdp: bool | None
     carries: list[str]
+    shared_wire: str
 
 
 class NodeReport(TypedDict):
@@ -161,6 +162,16 @@ class CapacityResult(TypedDict):
     not_used: list[str]
 
 
+class WireLimit(TypedDict):
+    """The most that test traffic may take of a wire that carries the control connection too, on layer 1.
+
+    A share of the wire's speed; or a rate, where it is not None.
+    """
+
+    share: float
+    rate_bps: float | None
+
+
 class HostEntry(TypedDict):
     """A host of the inventory."""
 
@@ -178,6 +189,7 @@ class HostEntry(TypedDict):
     mpi: NotRequired[str]
     user: NotRequired[str]
     gateways: NotRequired[list[str]]
+    wire_limit: NotRequired[WireLimit]
 
 
 class LegEntry(TypedDict):

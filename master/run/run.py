@@ -16,7 +16,7 @@ from pktswarm.master.cluster.node import refuse_held, reports_by_host
 from pktswarm.master.cluster.ranks import Rank, ranks
 from pktswarm.master.dut_host.reading import SSH_LIMIT_S, source_of
 from pktswarm.master.dut_host.watch import DutHost
-from pktswarm.master.plan import allowlist, capacity
+from pktswarm.master.plan import allowlist, capacity, shared_wires
 from pktswarm.master.plan import plan as plans
 from pktswarm.master.plan.resolve import resolve
 from pktswarm.master.plan.resolved import Resolved
@@ -305,9 +305,9 @@ class Run:
         """Checks the nodes and updates the plan once all have reported, before clock reading. Raises PktswarmError."""
         nodes = self.ledger.nodes.values()
         refuse_held(nodes)
-        if not self.allow.control_interface:
-            allowlist.refuse_interfaces(nodes)
+        allowlist.refuse_interfaces(nodes, self.allow)
         self._plan_by_what_holds(reports_by_host(nodes))
+        self.plan = shared_wires.checked(self.plan, nodes, self.allow)
         if self.plan.upf is not None:
             self._set_up(self.plan.upf)
         self.dut_host.before()

@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pktswarm.nodes.interface import MERGING_OFFLOADS, Interface
+from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.offloads import OffloadsOff
 from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.receivers.netsniff import BothWays
@@ -87,7 +87,7 @@ class Ends:
             self._capture = BothWays(task, spool, label, list(dict.fromkeys(end.peer_mac for end in self.ends)))
 
     def prepare(self) -> None:
-        self._offloads.switch_off(*MERGING_OFFLOADS)
+        self._offloads.switch_merging_off()
         if self._capture:
             self._capture.prepare()
 

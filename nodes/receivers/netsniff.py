@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from pktswarm.nodes import changes
 from pktswarm.nodes.engine import Receiver
-from pktswarm.nodes.interface import MERGING_OFFLOADS, Interface
+from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.offloads import OffloadsOff
 from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.receivers.filters import compile_filter
@@ -128,7 +128,7 @@ class NetsniffReceiver(Receiver):
         if JIT_SETTING.exists():
             self._jit_before = JIT_SETTING.read_text()
             changes.write_down(self.spool, changes.of_file(JIT_SETTING, self._jit_before))
-        self._offloads.switch_off(*MERGING_OFFLOADS)
+        self._offloads.switch_merging_off()
 
     def start(self, at_ns: int) -> None:
         for run in self._runs.values():

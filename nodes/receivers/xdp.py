@@ -15,7 +15,7 @@ from typing import ClassVar
 from pktswarm.nodes import availability, libbpf
 from pktswarm.nodes.carrier import Carrier
 from pktswarm.nodes.engine import Receiver
-from pktswarm.nodes.interface import MERGING_OFFLOADS, SYS_NET, Interface
+from pktswarm.nodes.interface import SYS_NET, Interface
 from pktswarm.nodes.offloads import OffloadsOff
 from pktswarm.nodes.receivers.xdp_counts import receive_counts
 from pktswarm.nodes.receivers.xdp_figures import Figures
@@ -106,7 +106,7 @@ class XdpReceiver(Receiver):
             self._link = self.program.attach("generic")
             self.attached = f"generic: {self._interface.driver or 'the driver'} has no native XDP ({error})"
             # GRO merges frames before generic XDP, and after native XDP.
-            self._offloads.switch_off(*MERGING_OFFLOADS)
+            self._offloads.switch_merging_off()
 
     def ready(self) -> bool:
         """Once it is attached, and the link is back where the driver restarted it for that."""

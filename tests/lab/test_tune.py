@@ -18,7 +18,11 @@ SHOW = "ethtool -k v0; ip -o link show dev v0 up | wc -l; cat /proc/sys/net/ipv6
 def in_namespace(script: str, *words: str) -> str:
     script = f"ip link add v0 type veth peer name v1 && ethtool -K v0 gro on && {script}"
     done = subprocess.run(
-        ["unshare", "--net", "sh", "-ec", script, "sh", *words], capture_output=True, text=True, timeout=60, check=False
+        ["unshare", "--net", "--mount", "sh", "-ec", script, "sh", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -89,3 +93,27 @@ def test_what_a_driver_refuses_is_told_and_is_nothing_to_be_given_back(
     # As an earlier version left it.
     before.write_text(json.dumps({"irq 9": "0"}))
     assert tune.undo(tmp_path) == {"changed": [], "told": []} and not before.exists()
+
+
+BELOW = """
+import pathlib, sys
+from pktswarm.nodes import changes
+from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.offloads import OffloadsOff
+folder = pathlib.Path(sys.argv[1])
+off = OffloadsOff(Interface("br0"), folder)
+shown = lambda: [Interface(name).offload("gro") for name in ("br0", "v0")]
+print(shown())
+off.switch_merging_off()
+print(shown(), sorted(str(one) for one in changes.read(folder)[1]))
+off.restore()
+print(shown())
+"""
+
+
+def test_what_is_below_an_interface_merges_no_frames_for_it(folder: Path) -> None:
+    bridge = "ip link add br0 type bridge; ip link set v0 master br0; mount -t sysfs sysfs /sys"
+    script = f"{bridge}; {sys.executable} -P - $1 <<'END'\n{BELOW}END"
+    before, between, after = in_namespace(script, str(folder)).splitlines()
+    assert before == after == "[True, True]"
+    assert between == "[False, False] ['gro of br0 (was on)', 'gro of v0 (was on)']"

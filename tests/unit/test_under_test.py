@@ -158,9 +158,10 @@ def node(carries: list[str]) -> NodeState:
 
 
 def test_an_interface_with_the_default_route_is_refused() -> None:
-    allowlist.refuse_interfaces([node([])])
+    allowlist.refuse_interfaces([node([])], allowlist.Allow())
     with pytest.raises(BadInput, match=r"tx1: traffic_interface = 'eth1': carries the node's default route.*--allow-c"):
-        allowlist.refuse_interfaces([node(["the node's default route"])])
+        allowlist.refuse_interfaces([node(["the node's default route"])], allowlist.Allow())
+    allowlist.refuse_interfaces([node(["the node's default route"])], allowlist.Allow(control_interface=True))
 
 
 # --- names that would be options or commands ----------------------------------------------------------------------

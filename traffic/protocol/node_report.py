@@ -34,6 +34,8 @@ class InterfaceReport:
     """None: the kernel (before 6.3) does not report it."""
     carries: list[str] = field(default_factory=list)
     """Connections that test traffic must not meet, and that go over this interface."""
+    shared_wire: str = ""
+    """The interface below this one by which the connection to the master leaves too; empty: there is none."""
 
     def to_json(self) -> dict[str, object]:
         if not self.exists:
