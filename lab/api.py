@@ -18,8 +18,9 @@ from typing import Any, NoReturn, NotRequired, TypedDict
 from pktswarm.lab import bare as bare_nodes
 from pktswarm.lab import namespaces, record_file, ssh
 from pktswarm.lab.birth import Birth, kill_and_wait, started_ticks
-from pktswarm.lab.plan import Dut, Plan, check_name, plan
+from pktswarm.lab.plan import MOST_MTU_XDP, Dut, Plan, Switch, check_name, plan
 from pktswarm.lab.record_file import Keeper
+from pktswarm.lab.switch import xdp
 from pktswarm.lab.upf.orders import ask
 from pktswarm.traffic.errors import BadInput
 
@@ -67,15 +68,18 @@ def up(
     command: Sequence[str] = (),
     routes: Sequence[str] = (),
     bare: str = "",
+    switch: Switch | None = None,
 ) -> LabState:
     """Brings up lab `name` and writes its inventory. An interruption leaves nothing behind.
 
     `dut`: the device under test; "exec" runs `command`. `routes`: "PREFIX=NODE", routes of it by way of a node.
     `bare`: the Debian release of nodes with a root file system of their own, which is made on first use.
+    `switch`: None is xdp where this machine and the MTU allow it, else bridge.
     Raises BadInput for invalid arguments, without root, without the tools, or if the lab is up already; PktswarmError
     if it did not come up.
     """
-    shape = plan(name, transmit, receive, mtu, bottleneck_bps, queue_bytes, dut, command, routes, bare)
+    by = _switch(name, switch, mtu)
+    shape = plan(name, transmit, receive, mtu, bottleneck_bps, queue_bytes, dut, command, routes, bare, by)
     # Users' packets pass a UPF in both directions.
     the_plan = replace(shape, both_roles=both_roles or shape.upf is not None)
     if command and not shutil.which(command[0]):
@@ -96,6 +100,13 @@ def up(
             record_file.write(path, the_plan, keeper)
             birth.stay()
     return LabState(name, path, keeper, the_plan, tuple(birth.notes))
+
+
+def _switch(name: str, asked: Switch | None, mtu: int) -> Switch:
+    why = xdp.missing()
+    if asked == "xdp" and why:
+        raise BadInput(f"lab {name}", why, key="switch", value=asked, allowed="bridge")
+    return asked or ("bridge" if why or mtu > MOST_MTU_XDP else "xdp")
 
 
 def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:

@@ -23,6 +23,7 @@ from typing import NoReturn
 from pktswarm.lab import links, messages, mirror, namespaces, node, router, ssh, upf_host
 from pktswarm.lab.messages import Built, Failed, Message, NodeFailed, NodeUp, Started
 from pktswarm.lab.plan import Plan, plan
+from pktswarm.lab.switch import xdp
 from pktswarm.traffic.errors import PktswarmError
 
 BUILD_TIMEOUT_S = 180.0
@@ -120,6 +121,10 @@ class Builder:
         setups: dict[str, node.Setup] = {node.DUT: self._set_up_dut()}
         setups |= {each.name: node.set_up_node(each) for each in self.plan.nodes}
         self._bring_up(setups, close_in_nodes)
+        if self.wiring.is_xdp:
+            with namespaces.network_of(self.wiring.switch_pid):
+                for side in self.plan.sides:
+                    xdp.take_over(side)
         self._hand_out_keys()
         return {name: up.outer_pid for name, up in self.nodes.items()}
 

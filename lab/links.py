@@ -43,6 +43,9 @@ class Socket:
     port: str
     live_frames: bool = False
     """Whether XDP live frames may arrive: see take_live_frames()."""
+    queues: int = 1
+    """Receive queues of the port. XDP puts a frame into that of its processor: with one for each, the frames of a
+    sender stay on its processor, and no queue waits for another one."""
 
 
 def prepare_namespace(quiet: bool) -> None:
@@ -65,12 +68,26 @@ def add_bridge(name: str, mtu: int) -> None:
         netlink.link("set", index=_index(netlink, name), state="up")
 
 
-def add_cable(interface: str, socket: Socket, mtu: int, mac: str = "", quiet: bool = True) -> None:
-    """Adds a cable from `interface` in this namespace to `socket`. The interface stays down: see bring_up()."""
+def add_cable(
+    interface: str,
+    socket: Socket,
+    mtu: int,
+    mac: str = "",
+    quiet: bool = True,
+    live_frames: bool = False,
+    queues: int = 1,
+) -> None:
+    """Adds a cable from `interface` in this namespace to `socket`. The interface stays down: see bring_up().
+
+    `live_frames`, `queues`: of `interface`, as those of Socket.
+    """
     with IPRoute() as netlink:
-        far_end = {"ifname": socket.port, "net_ns_pid": socket.pid, "mtu": mtu}
-        netlink.link("add", ifname=interface, kind="veth", peer=far_end, mtu=mtu, **({"address": mac} if mac else {}))
+        far_end = {"ifname": socket.port, "net_ns_pid": socket.pid, "mtu": mtu, "num_rx_queues": socket.queues}
+        near_end = {"ifname": interface, "mtu": mtu, "num_rx_queues": queues} | ({"address": mac} if mac else {})
+        netlink.link("add", kind="veth", peer=far_end, **near_end)
     _harden(interface, quiet)
+    if live_frames:
+        take_live_frames(interface)
     with network_of(socket.pid):
         plug(socket.port, socket.bridge, quiet)
         if socket.live_frames:

@@ -13,6 +13,7 @@ from pathlib import Path
 from pktswarm.lab import bare, links, mirror, namespaces, release, ssh
 from pktswarm.lab.messages import NodeUp
 from pktswarm.lab.plan import CONTROL_INTERFACE, MASTER, TRAFFIC_INTERFACE, Node, Plan
+from pktswarm.lab.switch import xdp
 
 CONTROL_BRIDGE = "control"
 CONTROL_MTU = 1500
@@ -34,6 +35,16 @@ class Wiring:
     switch_pid: int = 0
     mirror: socket.socket | None = None
     """In a lab with bare nodes: the socket to the process that serves the mirror."""
+
+    @property
+    def is_xdp(self) -> bool:
+        """Whether the sides' switches are in XDP: all that is plugged into them takes live frames."""
+        return self.plan.switch == "xdp"
+
+    def socket(self, side: str, port: str, live_frames: bool = False) -> links.Socket:
+        """The socket for a new port of a side's switch."""
+        queues = (os.cpu_count() or 1) if self.is_xdp else 1
+        return links.Socket(self.switch_pid, side, port, live_frames, queues)
 
 
 @dataclass(frozen=True)
@@ -84,14 +95,16 @@ def set_up_switch(wiring: Wiring) -> Facts:
 def set_up_dut(wiring: Wiring) -> Facts:
     """Makes the device under test: a switch with a port to side a and a port to side b."""
     links.prepare_namespace(quiet=True)
-    links.add_bridge("dut", wiring.plan.mtu)
+    links.add_bridge(DUT, wiring.plan.mtu)
     for side in ("a", "b"):
-        port = f"to-{side}"
-        links.add_cable(port, links.Socket(wiring.switch_pid, side, "to-dut-" + side), wiring.plan.mtu)
-        links.plug(port, "dut")
+        port, socket = f"to-{side}", wiring.socket(side, "to-dut-" + side)
+        links.add_cable(port, socket, wiring.plan.mtu, queues=socket.queues)
+        links.plug(port, DUT)
         if wiring.plan.bottleneck:
             links.add_bottleneck(port, wiring.plan.bottleneck, wiring.plan.mtu)
             release.release_frames(port)
+    if wiring.plan.dut_switch == "xdp":
+        xdp.take_over(DUT)
     return Facts()
 
 
@@ -109,8 +122,8 @@ def set_up_node(node: Node) -> Setup:
         others = {other.address: other.control_mac for other in wiring.plan.nodes if other != node}
         links.add_neighbours(CONTROL_INTERFACE, others)
         if node.side:
-            traffic = links.Socket(wiring.switch_pid, node.side, node.name, live_frames=True)
-            links.add_cable(TRAFFIC_INTERFACE, traffic, mtu, node.mac)
+            traffic = wiring.socket(node.side, node.name, live_frames=True)
+            links.add_cable(TRAFFIC_INTERFACE, traffic, mtu, node.mac, live_frames=wiring.is_xdp)
             # Without the address that frames use: the kernel would answer test traffic to it (ICMP, TCP resets,
             # ARP), and the answers would be counted.
             links.bring_up(TRAFFIC_INTERFACE)

@@ -14,6 +14,10 @@ from pktswarm.traffic.frames import sizes
 
 Group = Literal["master", "transmit", "receive"]
 Side = Literal["", "a", "b", "n3", "n6"]
+Switch = Literal["xdp", "bridge"]
+SWITCHES: tuple[Switch, ...] = ("xdp", "bridge")
+"""What the sides' switches, and a switch under test without a bottleneck, forward by: lab/switch/xdp.py, or the
+kernel's bridge."""
 Dut = Literal["switch", "router", "upf", "exec"]
 DUTS: tuple[Dut, ...] = ("switch", "router", "upf", "exec")
 """Devices under test: a switch, a router, the lab's own UPF, or a user's program as a UPF."""
@@ -22,6 +26,8 @@ NAME = re.compile(r"[a-z0-9-]{1,20}")
 MOST_NODES = 120
 """Maximum number of transmitters, and of receivers: a control subnet has room for 1 + 120 + 120 hosts."""
 MTU_RANGE = (576, 9000)
+MOST_MTU_XDP = 3000
+"""Beyond about 3,500 bytes a frame has several buffers, which the kernel does not flood."""
 BOTTLENECK_RANGE_BPS = (64_000, 10_000_000_000)
 MOST_QUEUE_BYTES = 2**30
 QUEUE_S = 0.02
@@ -121,6 +127,7 @@ class PlanArguments(TypedDict, total=False):
     dut: Dut
     command: Sequence[str]
     routes: Sequence[str]
+    switch: Switch
 
 
 @dataclass(frozen=True)
@@ -136,10 +143,12 @@ class Plan:
     """For bare nodes: the Debian release of their roots (lab/bare.py)."""
     both_roles: bool = False
     """Whether the inventory lists every node in both groups, so that senders can receive too."""
+    switch: Switch = "bridge"
 
     def arguments(self) -> PlanArguments:
         """Returns the arguments of plan() for this one; for another process."""
         arguments: PlanArguments = {"transmit": self.transmit, "receive": self.receive, "mtu": self.mtu}
+        arguments["switch"] = self.switch
         if self.bare:
             arguments["bare"] = self.bare
         if self.bottleneck:
@@ -157,6 +166,11 @@ class Plan:
     @property
     def dut(self) -> Dut:
         return "switch" if self.upf is None else "exec" if self.upf.command else "upf"
+
+    @property
+    def dut_switch(self) -> Switch:
+        """What a switch under test forwards by: a bottleneck is a queueing discipline, which XDP passes by."""
+        return "bridge" if self.bottleneck else self.switch
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -183,6 +197,7 @@ def plan(
     command: Sequence[str] = (),
     routes: Sequence[str] = (),
     bare: str = "",
+    switch: Switch = "bridge",
 ) -> Plan:
     """Returns the plan of lab `name`. Raises BadInput for an invalid name, count or MTU.
 
@@ -192,6 +207,7 @@ def plan(
     _check_range(name, "transmit", transmit, 1, MOST_NODES)
     _check_range(name, "receive", receive, 1, MOST_NODES)
     _check_range(name, "mtu", mtu, *MTU_RANGE)
+    _check_switch(name, switch, mtu)
     slot = _slot(name)
     nodes = [Node(MASTER, "master", f"10.91.{slot}.1")]
     router = _router(slot) if dut == "router" else None
@@ -201,7 +217,7 @@ def plan(
     upf = _upf(name, dut, slot, nodes, bottleneck, command, routes)
     if router:
         router = replace(router, routes=tuple(_route(f"lab {name}", text, nodes) for text in routes))
-    return Plan(name, tuple(nodes), mtu, bottleneck, upf, router, bare)
+    return Plan(name, tuple(nodes), mtu, bottleneck, upf, router, bare, switch=switch)
 
 
 def _router(slot: int) -> Router:
@@ -282,6 +298,14 @@ def rate_bps(text: str) -> int:
 def check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise BadInput("lab", "invalid name", key="name", value=name, allowed="1 to 20 of a-z, 0-9 and -")
+
+
+def _check_switch(lab: str, switch: Switch, mtu: int) -> None:
+    if switch not in SWITCHES:
+        raise BadInput(f"lab {lab}", "unknown switch", key="switch", value=switch, allowed=", ".join(SWITCHES))
+    if switch == "xdp" and mtu > MOST_MTU_XDP:
+        problem, allowed = "too large for a switch in XDP", f"up to {MOST_MTU_XDP}, or --switch bridge"
+        raise BadInput(f"lab {lab}", problem, key="mtu", value=mtu, allowed=allowed)
 
 
 def _check_range(lab: str, key: str, value: int, least: int, most: int) -> None:

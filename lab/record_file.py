@@ -92,6 +92,8 @@ def _device(plan: Plan) -> dict[str, object]:
     """Returns the device under test, which results keep: a changed bottleneck is visible there."""
     names = {"switch": "switch of the lab", "upf": "UPF of the lab", "exec": "UPF program in the lab"}
     settings: dict[str, object] = {"kind": plan.dut, "mtu_bytes": plan.mtu}
+    if plan.dut == "switch":
+        settings["forwards_by"] = plan.dut_switch
     if plan.bottleneck:
         settings |= {"bottleneck_bps": plan.bottleneck.rate_bps, "queue_bytes": plan.bottleneck.queue_bytes}
     if plan.upf and plan.upf.command:

@@ -31,10 +31,16 @@ def release_frames(port: str) -> None:
     try:
         with IPRoute() as netlink:
             (index,) = netlink.link_lookup(ifname=port)
-            xdp = {"attrs": [["IFLA_XDP_FD", program], ["IFLA_XDP_FLAGS", _NATIVE]]}
-            netlink.link("set", index=index, IFLA_XDP=xdp)
+        attach(index, program)
     finally:
         os.close(program)
+
+
+def attach(index: int, program: int) -> None:
+    """Attaches the XDP program with descriptor `program` to interface `index`, which then holds it."""
+    with IPRoute() as netlink:
+        xdp = {"attrs": [["IFLA_XDP_FD", program], ["IFLA_XDP_FLAGS", _NATIVE]]}
+        netlink.link("set", index=index, IFLA_XDP=xdp)
 
 
 def _load() -> int:

@@ -27,9 +27,9 @@ def set_up_router(wiring: Wiring) -> Facts:
     links.prepare_namespace(quiet=False)
     forward()
     for side in ("a", "b"):
-        port = f"to-{side}"
-        socket = links.Socket(wiring.switch_pid, side, "to-dut-" + side)
-        links.add_cable(port, socket, wiring.plan.mtu, router.mac[side], quiet=False)
+        port, socket = f"to-{side}", wiring.socket(side, "to-dut-" + side)
+        mac = router.mac[side]
+        links.add_cable(port, socket, wiring.plan.mtu, mac, quiet=False, live_frames=wiring.is_xdp)
         links.write_setting(f"ipv6/conf/{port}/addr_gen_mode", "1", optional=True)
         for version in ("ipv4", "ipv6"):
             links.write_setting(f"{version}/neigh/{port}/unres_qlen_bytes", str(WAITING_BYTES), optional=True)

@@ -60,7 +60,8 @@ def _add_side(wiring: Wiring, interface: str, mac: str, ipv4: str) -> None:
     The kernel makes no IPv6 address of its own.
     """
     port = f"{interface}-upf"
-    links.add_cable(interface, links.Socket(wiring.switch_pid, interface, port), wiring.plan.mtu, mac, quiet=False)
+    socket = wiring.socket(interface, port)
+    links.add_cable(interface, socket, wiring.plan.mtu, mac, quiet=False, live_frames=wiring.is_xdp)
     links.write_setting(f"ipv6/conf/{interface}/addr_gen_mode", "1", optional=True)
     links.bring_up(interface, ipv4)
     with namespaces.network_of(wiring.switch_pid):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from pktswarm.nodes import changes, wires
+from pktswarm.nodes import changes, gro, wires
 from pktswarm.nodes.interface import MERGING_OFFLOADS, Interface
 
 
@@ -26,7 +26,9 @@ class OffloadsOff:
         Raises EngineError where one stays on.
         """
         interfaces = [self._interface, *map(Interface, wires.below(self._interface.name))]
-        self._switch_off([(each, name) for each in interfaces for name in MERGING_OFFLOADS])
+        self._switch_off(
+            [(each, name) for each in interfaces for name in MERGING_OFFLOADS if name != "gro" or gro.merges(each.name)]
+        )
 
     def _switch_off(self, offloads: Iterable[tuple[Interface, str]]) -> None:
         on = [(interface, name) for interface, name in offloads if interface.offload(name)]

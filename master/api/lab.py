@@ -36,6 +36,7 @@ class Lab:
         dut: Literal["switch", "router", "upf", "exec"] = "switch",
         command: Sequence[str] = (),
         routes: Sequence[str] = (),
+        switch: Literal["xdp", "bridge"] | None = None,
     ) -> None:
         self.name = name or f"py{os.getpid()}-{next(_numbers)}"
         self._options = {
@@ -49,6 +50,7 @@ class Lab:
             "dut": dut,
             "command": list(command),
             "routes": list(routes),
+            "switch": switch,
         }
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._process: Process | None = None

@@ -57,6 +57,10 @@ def up(
     dut: Annotated[
         str, typer.Option(help="Device under test: switch, router, upf (the lab's own UPF), or exec (COMMAND).")
     ] = "switch",
+    switch: Annotated[
+        str,
+        typer.Option(help="The lab's switches: xdp (fast), or bridge (for tc, nftables and captures on its ports)."),
+    ] = "",
     route: Annotated[
         list[str] | None, typer.Option(help="Route of the device to a node, PREFIX=NODE; repeatable.")
     ] = None,
@@ -85,6 +89,7 @@ def up(
         command=command or (),
         routes=route or (),
         bare=bare,
+        switch=switch or None,  # type: ignore[arg-type] # lab.up checks it
     )
     nodes = " ".join(node.name for node in state.plan.nodes)
     print(f"lab {name} is up: {nodes}; inventory {state.inventory}")

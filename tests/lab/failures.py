@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pktswarm import lab
+from pktswarm.lab import namespaces
+from pktswarm.lab.switch import xdp
 from run_cluster import Cluster, network_of, pids_of
 from running import received_packets, sent_packets
 
@@ -66,13 +69,34 @@ def slow_control_link(cluster: Cluster, node: str, rate: str) -> Iterator[None]:
 def flooding_switch(cluster: Cluster) -> Iterator[None]:
     """It forgets which node is where, and learns no more: every frame goes to all."""
     ports = [node for node in cluster.nodes() if node != "m0"]
-    for port in ports:
-        inside(cluster, "switch", *f"ip link set {port} type bridge_slave learning off fdb_flush".split())
+    with bridging_switch(cluster):
+        for port in ports:
+            inside(cluster, "switch", *f"ip link set {port} type bridge_slave learning off fdb_flush".split())
+        try:
+            yield
+        finally:
+            for port in ports:
+                inside(cluster, "switch", *f"ip link set {port} type bridge_slave learning on".split())
+
+
+@contextmanager
+def bridging_switch(cluster: InLab) -> Iterator[None]:
+    """The kernel's bridges forward in place of the switches in XDP, if there are any: XDP passes by what the kernel has
+    at a port."""
+    if cluster.state.plan.switch == "bridge":
+        yield
+        return
+    switches = {"switch": cluster.state.plan.sides, "dut": ("dut",)}
+    for host in switches:
+        for link in json.loads(inside(cluster, host, *"ip -json link show type veth".split())):
+            inside(cluster, host, *f"ip link set {link['ifname']} xdp off".split())
     try:
         yield
     finally:
-        for port in ports:
-            inside(cluster, "switch", *f"ip link set {port} type bridge_slave learning on".split())
+        for host, bridges in switches.items():
+            with namespaces.network_of(cluster.state.keeper.pids[host]):
+                for bridge in bridges:
+                    xdp.take_over(bridge)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces"),
     pytest.mark.skipif(not shutil.which("nft"), reason="nft is not installed"),
 ]
-cluster = cluster_of(lambda folder: Cluster(folder, "g"))
+cluster = cluster_of(lambda folder: Cluster(folder, "g", switch="bridge"))
 SIZE_BYTES = 128
 RULES, APART = 50, 100
 """Each rule damages one frame of its turn. The turns are so far apart that no frame is damaged twice, although a frame

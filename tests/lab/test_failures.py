@@ -76,7 +76,7 @@ from failures import (
     wait_until,
 )
 from pktswarm import lab
-from run_cluster import PKTSWARM, STOP_S, Cluster, left_in_the_end, offloads_on, rank_of
+from run_cluster import PKTSWARM, STOP_S, Cluster, left_in_the_end, offloads_changed, rank_of
 from running import wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -111,7 +111,7 @@ class Failing:
         out, err = self.process.communicate(timeout=180)
         assert self.process.returncode == status, out + err
         assert left_in_the_end(self.cluster) == []
-        assert offloads_on(self.cluster) == []
+        assert offloads_changed(self.cluster) == []
         document = dict(json.loads(out))
         assert disagreements(document, self.before, packets(self.cluster), flooded) == []
         return document

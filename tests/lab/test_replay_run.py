@@ -36,7 +36,7 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, f"y{os.getpid()}"
-        self.hosts = lab.up(self.name, 1, 1, folder, both_roles=True).inventory
+        self.hosts = lab.up(self.name, 1, 1, folder, both_roles=True, switch="bridge").inventory
 
     def run(self, scenario: Path) -> dict[str, Any]:
         command: list[str | Path] = [PKTSWARM, "run", scenario, "--hosts", self.hosts, "--json", "--no-report"]

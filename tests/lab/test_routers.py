@@ -33,7 +33,7 @@ class RoutedCluster(Cluster):
     """Two nodes with both roles on each side of the router."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, "o", dut="router", both_roles=True, routes=ROUTES)
+        super().__init__(folder, "o", dut="router", both_roles=True, routes=ROUTES, switch="bridge")
 
     def on_router(self, *command: str) -> str:
         words = ["nsenter", f"--target={self.state.keeper.pids['dut']}", "--net", "--mount", *command]

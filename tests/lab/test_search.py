@@ -36,7 +36,7 @@ receive: {{mode: count, drain_s: 0.3}}
 class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, f"search{os.getpid()}"
-        state = lab.up(self.name, 1, 1, folder, bottleneck_bps=RATE_BPS, queue_bytes=QUEUE_BYTES)
+        state = lab.up(self.name, 1, 1, folder, bottleneck_bps=RATE_BPS, queue_bytes=QUEUE_BYTES, switch="bridge")
         self.hosts, self.scenario = state.inventory, folder / "scenario.yaml"
         self.switch_pid = state.keeper.pids["switch"]
         self.scenario.write_text(SCENARIO)

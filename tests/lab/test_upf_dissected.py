@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces"),
     pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not there"),
 ]
-cluster = cluster_of(lambda folder: UpfCluster(folder, 2, 2))
+cluster = cluster_of(lambda folder: UpfCluster(folder, 2, 2, switch="bridge"))
 MOST_FRAMES = 100_000
 UNDECODED = ["pfcp.ie_data_not_decoded", "pfcp.ie_not_decoded_null", "pfcp.ie_not_decoded", "pfcp.ie_enterprise_3gpp"]
 UNDECODED += ["gtp.undecoded", "gtp.unknown_extension_header"]

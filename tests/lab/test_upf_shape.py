@@ -31,7 +31,7 @@ DOWN = {**UP, "name": "down", "direction": "down"}
 TUNNELLED = 14 + 36 + 8
 """Where the user's packet begins in a frame up, with its PDU session container."""
 
-cluster = cluster_of(lambda folder: UpfCluster(folder, 2, 2))
+cluster = cluster_of(lambda folder: UpfCluster(folder, 2, 2, switch="bridge"))
 """With two nodes in the data network."""
 
 

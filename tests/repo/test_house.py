@@ -25,8 +25,9 @@ FORBIDDEN = {
     "master": {"nodes"},
     "lab": {"nodes"},
 }
-ALLOWED = {Path("lab/upf"): {"nodes"}}
-"""The lab's UPF is a program on a host of its own: it loads XDP and reads interfaces by what a node has for that."""
+ALLOWED = {Path("lab/upf"): {"nodes"}, Path("lab/switch"): {"nodes"}}
+"""The lab's UPF and its switches are on hosts of their own: they load XDP and read interfaces by what a node has for
+that."""
 
 
 def modules(package: str) -> list[Path]:

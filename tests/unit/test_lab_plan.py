@@ -104,6 +104,7 @@ def test_a_bottleneck_queues_a_fiftieth_of_a_second_and_stands_in_the_inventory(
     assert read.variables["pktswarm_bottleneck"] == {"rate_bps": 80_000_000, "queue_bytes": 200_000}
     assert read.dut is not None and (read.dut.name, read.dut.version) == ("switch of the lab", VERSION)
     settings = {"kind": "switch", "mtu_bytes": 1500, "bottleneck_bps": 80_000_000, "queue_bytes": 200_000}
+    settings["forwards_by"] = "bridge"
     assert read.dut.settings == settings
     assert plan().bottleneck is None
 

@@ -1,0 +1,87 @@
+"""A run at top speed through the lab, with switches in XDP and as bridges, beside the engine alone on one cable.
+
+    sudo .venv/bin/python -m bench.lab
+
+60-byte stamped frames (64 with FCS), sent as fast as they leave and counted by number, all in turn: the engine alone,
+from one network namespace to another, and `pktswarm run` in a lab of each kind, through a switch, the device and a
+switch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench import report
+from bench.engines import ours, rates
+from bench.engines.rows import against
+from bench.engines.wire import Wire
+from pktswarm import lab
+
+PKTSWARM = Path(sys.executable).with_name("pktswarm")
+NODES = 3
+WANTED = 0.5
+"""Of what the engine does alone: one transmitter, and three together."""
+Rate = Callable[[], float]
+
+
+def run(state: lab.LabState, folder: Path, seconds: float, one: bool) -> float:
+    """Received packets/s of a run of one transmitter, or of all. A lost packet is reported on the terminal."""
+    ends = {"from": "tx1", "to": "rx1"} if one else {}
+    stream = {"name": "top", "size_bytes": 64, "engine": "xdp", "duration_s": seconds, **ends}
+    scenario = folder / "scenario.yaml"
+    scenario.write_text(json.dumps({"name": "lab", "streams": [stream], "receive": {"mode": "count"}}))
+    command = [PKTSWARM, "run", scenario, "--hosts", state.inventory, "--results", folder, "--no-report", "--json"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if not done.stdout:
+        raise SystemExit(done.stderr)
+    rows = json.loads(done.stdout)["rows"]
+    lost = sum(row["lost_packets"] for row in rows)
+    if lost:
+        print(f"{state.plan.switch}: {lost:,} packets lost", file=sys.stderr)
+    return float(sum(row["received_packets"] for row in rows) / seconds)
+
+
+def main() -> None:
+    parser = report.parser("A run at top speed through the lab beside the engine alone.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of sending")
+    arguments = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-lab-")))
+        wire = stack.enter_context(Wire())
+        labs: dict[str, lab.LabState] = {}
+        for switch in lab.plan.SWITCHES:
+            name = f"{switch}{os.getpid()}"
+            labs[switch] = lab.up(name, NODES, NODES, folder, switch=switch)
+            stack.callback(lab.down, name, folder)
+        contenders: dict[str, Rate] = {
+            "alone": lambda: rates.of_ours([wire], ours.udp(), folder, arguments.seconds),
+            "xdp, one": lambda: run(labs["xdp"], folder, arguments.seconds, one=True),
+            "xdp, all": lambda: run(labs["xdp"], folder, arguments.seconds, one=False),
+            "bridge, one": lambda: run(labs["bridge"], folder, arguments.seconds, one=True),
+            "bridge, all": lambda: run(labs["bridge"], folder, arguments.seconds, one=False),
+        }
+        values: dict[str, list[float]] = {name: [] for name in contenders}
+        for number in range(1, arguments.rounds + 1):
+            for name, measure in contenders.items():
+                values[name].append(measure())
+                print(f"round {number} of {arguments.rounds}: {name} {values[name][-1]:,.0f}", file=sys.stderr)
+    alone, peer = values.pop("alone"), "engine alone"
+    wanted = {"xdp, one": WANTED, "xdp, all": WANTED}
+    names = {"one": "one transmitter", "all": f"{NODES} transmitters"}
+    rows = []
+    for name, each in values.items():
+        switch, who = name.split(", ")
+        rows.append(against(f"{names[who]}, switches by {switch}, packets/s", each, alone, peer, wanted.get(name, 0)))
+    report.finish(rows, arguments.json)
+
+
+if __name__ == "__main__":
+    main()

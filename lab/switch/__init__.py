@@ -1,0 +1,1 @@
+"""The lab's switches in XDP."""
