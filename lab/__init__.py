@@ -1,6 +1,18 @@
 """A whole cluster on one machine."""
 
-from pktswarm.lab.api import LabState, down, enter, names, network_files, order_upf, run_in, status, up, wait_for_runs
+from pktswarm.lab.api import (
+    LabState,
+    down,
+    enter,
+    names,
+    network_files,
+    order_upf,
+    run_in,
+    status,
+    switches,
+    up,
+    wait_for_runs,
+)
 
 __all__ = [
     "LabState",
@@ -11,6 +23,7 @@ __all__ = [
     "order_upf",
     "run_in",
     "status",
+    "switches",
     "up",
     "wait_for_runs",
 ]

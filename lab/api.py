@@ -20,7 +20,8 @@ from pktswarm.lab import namespaces, record_file, ssh
 from pktswarm.lab.birth import Birth, kill_and_wait, started_ticks
 from pktswarm.lab.plan import MOST_MTU_XDP, Dut, Plan, Switch, check_name, plan
 from pktswarm.lab.record_file import Keeper
-from pktswarm.lab.switch import xdp
+from pktswarm.lab.switch import tables, xdp
+from pktswarm.lab.switch.tables import Switch as Switched
 from pktswarm.lab.upf.orders import ask
 from pktswarm.traffic.errors import BadInput
 
@@ -78,14 +79,16 @@ def up(
     Raises BadInput for invalid arguments, without root, without the tools, or if the lab is up already; PktswarmError
     if it did not come up.
     """
-    by = _switch(name, switch, mtu)
-    shape = plan(name, transmit, receive, mtu, bottleneck_bps, queue_bytes, dut, command, routes, bare, by)
-    # Users' packets pass a UPF in both directions.
-    the_plan = replace(shape, both_roles=both_roles or shape.upf is not None)
+    shape = plan(
+        name, transmit, receive, mtu, bottleneck_bps, queue_bytes, dut, command, routes, bare, switch or "bridge"
+    )
     if command and not shutil.which(command[0]):
         raise BadInput(f"lab {name}", "not a command on this machine", key="command", value=command[0])
     _need_root()
     ssh.check_tools()
+    by, notes = _switch(name, switch, mtu)
+    # Users' packets pass a UPF in both directions.
+    the_plan = replace(shape, both_roles=both_roles or shape.upf is not None, switch=by)
     if bare:
         bare_nodes.check(name, bare)
         bare_nodes.make_root(bare)
@@ -99,14 +102,17 @@ def up(
             record_file.profile_of(path).unlink(missing_ok=True)
             record_file.write(path, the_plan, keeper)
             birth.stay()
-    return LabState(name, path, keeper, the_plan, tuple(birth.notes))
+    return LabState(name, path, keeper, the_plan, (*birth.notes, *notes))
 
 
-def _switch(name: str, asked: Switch | None, mtu: int) -> Switch:
-    why = xdp.missing()
+def _switch(name: str, asked: Switch | None, mtu: int) -> tuple[Switch, list[str]]:
+    """Returns the kind of the lab's switches, and a note where the default is not what it usually is."""
+    if asked == "bridge":
+        return asked, []
+    why = xdp.missing() or (f"an MTU of {mtu} is above {MOST_MTU_XDP}" if mtu > MOST_MTU_XDP else "")
     if asked == "xdp" and why:
         raise BadInput(f"lab {name}", why, key="switch", value=asked, allowed="bridge")
-    return asked or ("bridge" if why or mtu > MOST_MTU_XDP else "xdp")
+    return ("bridge", [f"the switches are bridges: {why}"]) if why else ("xdp", [])
 
 
 def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:
@@ -206,6 +212,18 @@ def run_in(lab: str | Path, node: str, command: list[str], hosts_dir: Path = HOS
     if child == 0:
         _be_command(pid, command)
     return _wait_for(child)
+
+
+def switches(lab: str | Path, hosts_dir: Path = HOSTS) -> list[Switched]:
+    """The tables and counters of a lab's switches in XDP, with the one under test. BadInput if there are none."""
+    path = record_file.path_of(lab, hosts_dir) if isinstance(lab, str) else lab
+    found = []
+    for host in ("switch", "dut"):
+        with namespaces.network_of(_node_pid(path, host)):
+            found += tables.read()
+    if not found:
+        raise BadInput(path, "the lab has bridges", allowed="pktswarm lab exec switch -- bridge fdb show")
+    return found
 
 
 def order_upf(lab: str | Path, order: Mapping[str, object], hosts_dir: Path = HOSTS) -> dict[str, Any]:

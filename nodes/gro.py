@@ -16,8 +16,14 @@ _NOTHING = 1
 
 
 def merges(interface: str) -> bool:
-    """Whether GRO of `interface`, if it is on, can merge frames. A kernel before 5.19 does not report a limit."""
-    index = socket.if_nametoindex(interface)
+    """Whether GRO of `interface`, if it is on, can merge frames. A kernel before 5.19 does not report a limit.
+
+    True for an interface that is not there.
+    """
+    try:
+        index = socket.if_nametoindex(interface)
+    except OSError:
+        return True
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _ROUTE) as link:
         request = struct.pack(_LINK, socket.AF_UNSPEC, 0, 0, index, 0, 0)
         link.send(struct.pack(_HEADER, _HEADER_BYTES + len(request), _GETLINK, _REQUEST, 1, 0) + request)

@@ -12,7 +12,7 @@ from pyroute2 import IPRoute
 
 from pktswarm.lab import release
 from pktswarm.nodes import libbpf
-from pktswarm.traffic.errors import PktswarmError
+from pktswarm.traffic.errors import EngineError, PktswarmError
 
 OBJECT = libbpf.OBJECTS / "switch.o"
 PROGRAM = "lab_switch"
@@ -24,10 +24,17 @@ _NUMBER = struct.Struct("=I")
 
 
 def missing() -> str:
-    """Why the switch cannot work on this machine; empty: it can."""
+    """Why the switch cannot work on this machine; empty: it can. Needs root: it loads the program."""
     if why := libbpf.missing():
         return why
-    return "" if libbpf.kernel() >= LEAST_KERNEL else f"it needs Linux {'.'.join(map(str, LEAST_KERNEL))} or newer"
+    if libbpf.kernel() < LEAST_KERNEL:
+        return f"it needs Linux {'.'.join(map(str, LEAST_KERNEL))} or newer"
+    try:
+        with libbpf.BpfObject(OBJECT) as program:
+            program.load()
+    except EngineError as error:
+        return f"the kernel does not load its program: {error}"
+    return ""
 
 
 def take_over(bridge: str) -> None:

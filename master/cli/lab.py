@@ -142,6 +142,33 @@ def exec_(
     raise typer.Exit(lab.run_in(name, node, command))
 
 
+@app.command(epilog=examples("lab switch", "lab switch --json"))
+def switch(name: Name = "default", as_json: Json = False) -> None:
+    """Show the stations that the switches of a lab have learned, and the frames that came in at each port."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from pktswarm import lab
+    from pktswarm.lab.switch.tables import COUNTS
+
+    found = lab.switches(name)
+    if as_json:
+        print(json.dumps(found))
+        return
+    ports = Table("switch", "port", *COUNTS, title="frames by the port that they came in at")
+    stations = Table("switch", "VLAN", "MAC", "port", "age, s", title="stations")
+    for one in found:
+        for port in one["ports"]:
+            counts = (port["forwarded"], port["flooded"], port["filtered"], port["discarded"])
+            ports.add_row(one["switch"], port["port"], *(f"{count:,}" for count in counts))
+        for station in one["stations"]:
+            vlan = str(station["vlan"] or "untagged")
+            stations.add_row(one["switch"], vlan, station["mac"], station["port"], f"{station['age_s']:.0f}")
+    console = Console()
+    console.print(ports)
+    console.print(stations)
+
+
 def _upf_words(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete a request to the UPF of a lab."""
     from pktswarm.lab.upf import words

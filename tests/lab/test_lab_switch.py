@@ -14,6 +14,7 @@ from pktswarm import lab
 from pktswarm.lab import namespaces
 from pktswarm.lab.switch import xdp
 from pktswarm.nodes import libbpf
+from pktswarm.traffic.errors import BadInput
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces"),
@@ -29,6 +30,7 @@ class Ends:
     """A socket on the test interface of each node, which sees all that arrives there."""
 
     def __init__(self, state: lab.LabState) -> None:
+        self.inventory = state.inventory
         self.sockets = {}
         self._marks = 0
         for node in NODES:
@@ -132,5 +134,36 @@ def test_the_program_is_at_every_port(ends: Ends, tmp_path: Path) -> None:
                 with namespaces.network_of(state.keeper.pids[node]):
                     programs = [libbpf.attached_program(socket.if_nametoindex(port)) for port in ports]
                 assert all(programs) if asked == "xdp" else not any(programs)
+            if asked == "bridge":
+                with pytest.raises(BadInput, match=r"the lab has bridges.*bridge fdb show"):
+                    lab.switches(state.inventory)
         finally:
             lab.down(name, folder)
+
+
+def ports_of(ends: Ends) -> dict[str, list[int]]:
+    """Port of side a's switch → forwarded, flooded, filtered, discarded."""
+    (side,) = [one for one in lab.switches(ends.inventory) if one["switch"] == "a"]
+    return {
+        port["port"]: [port["forwarded"], port["flooded"], port["filtered"], port["discarded"]]
+        for port in side["ports"]
+    }
+
+
+def test_stations_and_frames_by_port_can_be_read(ends: Ends) -> None:
+    ends.send("tx2", "02:aa:00:00:07:02", BROADCAST)
+    before = ports_of(ends)
+    assert sorted(before) == ["to-dut-a", "tx1", "tx2"]
+    assert ends.send("tx1", "02:aa:00:00:07:01", "02:aa:00:00:07:02", vlan=7) == others("tx1")
+    for _ in range(3):
+        ends.send("tx1", "02:aa:00:00:07:01", "02:aa:00:00:07:02")
+    ends.send("tx1", "02:aa:00:00:07:01", "02:aa:00:00:07:01")
+    ends.send("tx1", "02:aa:00:00:07:01", "01:80:c2:00:00:0e")
+    after = ports_of(ends)["tx1"]
+    # Each frame has a broadcast behind it.
+    assert [now - then for now, then in zip(after, before["tx1"], strict=True)] == [3, 1 + 6, 1, 1]
+    (side_a,) = [one for one in lab.switches(ends.inventory) if one["switch"] == "a"]
+    known = {(one["vlan"], one["mac"]): one["port"] for one in side_a["stations"]}
+    assert known[0, "02:aa:00:00:07:01"] == known[7, "02:aa:00:00:07:01"] == "tx1"
+    assert known[0, "02:aa:00:00:07:02"] == "tx2" and all(0 <= one["age_s"] < 300 for one in side_a["stations"])
+    assert [one["switch"] for one in lab.switches(ends.inventory)] == ["a", "b", "dut"]

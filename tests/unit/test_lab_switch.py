@@ -7,17 +7,27 @@ import pytest
 
 from pktswarm.lab import api, plan
 from pktswarm.lab.switch import xdp
+from pktswarm.nodes import libbpf
 from pktswarm.traffic.errors import BadInput
 
 
 def test_the_default_is_what_machine_and_mtu_allow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xdp, "missing", lambda: "")
-    assert (api._switch("l", None, 1500), api._switch("l", None, 9000)) == ("xdp", "bridge")
-    assert api._switch("l", "bridge", 1500) == "bridge"
+    assert api._switch("l", None, 1500) == ("xdp", [])
+    assert api._switch("l", None, 9000) == ("bridge", ["the switches are bridges: an MTU of 9000 is above 3000"])
+    assert api._switch("l", "bridge", 1500) == ("bridge", [])
     monkeypatch.setattr(xdp, "missing", lambda: "it needs Linux 6.3 or newer")
-    assert api._switch("l", None, 1500) == "bridge"
+    assert api._switch("l", None, 1500) == ("bridge", ["the switches are bridges: it needs Linux 6.3 or newer"])
     with pytest.raises(BadInput, match=r"lab l: switch = 'xdp': it needs Linux 6.3 or newer \(allowed: bridge\)"):
         api._switch("l", "xdp", 1500)
+
+
+def test_a_kernel_that_does_not_load_the_program_has_bridges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(libbpf, "kernel", lambda: (6, 2))
+    assert xdp.missing() in ("it needs Linux 6.3 or newer", libbpf.missing())
+    monkeypatch.setattr(libbpf, "kernel", lambda: (6, 3))
+    monkeypatch.setattr(xdp, "OBJECT", tmp_path / "none.o")
+    assert "the kernel does not load its program" in xdp.missing() or libbpf.missing()
 
 
 def test_a_bottleneck_is_a_bridge_between_switches_in_xdp() -> None:
