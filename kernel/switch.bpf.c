@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A learning switch (IEEE 802.1D) for the lab: a frame goes from port to port as it is, and never becomes an skb. One
- * program serves all ports of a switch; each port has it attached, and is in `ports`.
+ * program serves all ports of a switch; each port has it attached, and is in `ways`.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>

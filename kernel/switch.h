@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The limits and structs of the lab's switch (switch.bpf.c). Its user-space half is lab/switch/xdp.py. */
+/* The limits and structs of the lab's switch (switch.bpf.c). Its user-space half is lab/switch. */
 #pragma once
 
 #include <linux/types.h>

@@ -155,16 +155,16 @@ class Plan:
             arguments["bottleneck_bps"] = self.bottleneck.rate_bps
             arguments["queue_bytes"] = self.bottleneck.queue_bytes
         if self.upf:
-            arguments["dut"] = self.dut
             arguments["command"] = self.upf.command
-        if self.router:
-            arguments["dut"] = "router"
         if host := self.upf or self.router:
+            arguments["dut"] = self.dut
             arguments["routes"] = [f"{each.prefix}={each.node}" for each in host.routes]
         return arguments
 
     @property
     def dut(self) -> Dut:
+        if self.router:
+            return "router"
         return "switch" if self.upf is None else "exec" if self.upf.command else "upf"
 
     @property

@@ -90,7 +90,12 @@ def _inventory(plan: Plan, keeper: Keeper) -> dict[str, object]:
 
 def _device(plan: Plan) -> dict[str, object]:
     """Returns the device under test, which results keep: a changed bottleneck is visible there."""
-    names = {"switch": "switch of the lab", "upf": "UPF of the lab", "exec": "UPF program in the lab"}
+    names = {
+        "switch": "switch of the lab",
+        "router": "router of the lab",
+        "upf": "UPF of the lab",
+        "exec": "UPF program in the lab",
+    }
     settings: dict[str, object] = {"kind": plan.dut, "mtu_bytes": plan.mtu}
     if plan.dut == "switch":
         settings["forwards_by"] = plan.dut_switch

@@ -165,15 +165,11 @@ def load_program(name: str, instructions: bytes, kind: Literal["xdp", "tc"] = "x
 
 
 class BpfMap:
-    """One map of a loaded object. Keys and values are bytes as the kernel sees them: this machine's byte order."""
+    """A map that is loaded. Keys and values are bytes as the kernel sees them: this machine's byte order."""
 
-    def __init__(self, handle: int, name: str) -> None:
-        calls = _library().calls
-        self.name = name
-        self.fd = int(calls.bpf_map__fd(c_void_p(handle)))
-        self.key_bytes = int(calls.bpf_map__key_size(c_void_p(handle)))
-        self.value_bytes = int(calls.bpf_map__value_size(c_void_p(handle)))
-        self.entries = int(calls.bpf_map__max_entries(c_void_p(handle)))
+    def __init__(self, name: str, fd: int, key_bytes: int, value_bytes: int, entries: int) -> None:
+        self.name, self.fd, self.entries = name, fd, entries
+        self.key_bytes, self.value_bytes = key_bytes, value_bytes
 
     def lookup(self, key: bytes, value_bytes: int | None = None, locked: bool = False) -> bytes | None:
         """Returns the value of a key; None if there is no such key.
@@ -298,7 +294,9 @@ class BpfObject:
 
     def map(self, name: str) -> BpfMap:
         """Returns a map; global variables are maps too: ".bss", ".data", ".rodata"."""
-        return BpfMap(self._find_map(name), name)
+        calls, handle = _library().calls, c_void_p(self._find_map(name))
+        reads = calls.bpf_map__fd, calls.bpf_map__key_size, calls.bpf_map__value_size, calls.bpf_map__max_entries
+        return BpfMap(name, *(int(read(handle)) for read in reads))
 
     def _find_program(self, name: str) -> int:
         handle = _library().calls.bpf_object__find_program_by_name(c_void_p(self._handle), name.encode())

@@ -22,6 +22,7 @@ from pktswarm.traffic.errors import EngineError
 
 GRACE_S = 2.0
 TOOL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+IPROUTE2_LIMIT_S = 10.0
 
 
 class Started(Protocol):
@@ -104,6 +105,19 @@ class EngineProcess:
     def end(self) -> str:
         """How it ended, for messages. 137: timeout(1) was killed with it."""
         return f"killed at its limit of {self.limit_s:.0f} s" if self.status in (137, -9) else f"exit {self.status}"
+
+
+def iproute2(engine: str, *command: str) -> str:
+    """Runs a command of iproute2; returns its output. Raises EngineError, which names `engine`, where it fails."""
+    environment = {"PATH": TOOL_PATH, "LC_ALL": "C"}
+    limit_s = IPROUTE2_LIMIT_S
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False, env=environment)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EngineError(engine, f"{' '.join(command)}: {error}") from None
+    if done.returncode:
+        raise EngineError(engine, f"{' '.join(command)}: exit {done.returncode}", done.stderr)
+    return done.stdout
 
 
 def missing_tool(tool: str, package: str) -> str:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import NamedTuple
 
-from pktswarm.nodes.process import TOOL_PATH
-from pktswarm.traffic.errors import EngineError
+from pktswarm.nodes.process import iproute2
 
 OF_THE_KERNEL = "0:"
 """Handle of a discipline that the kernel made by itself, and makes again when a configured one is removed."""
 HOOKS = ("ingress", "clsact")
-TIMEOUT_S = 10.0
 
 
 class Qdisc(NamedTuple):
@@ -52,12 +49,4 @@ def remove_root(interface: str) -> None:
 
 
 def _tc(*words: str) -> str:
-    command = ["tc", "-j", "qdisc", *words]
-    environment = {"PATH": TOOL_PATH, "LC_ALL": "C"}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise EngineError("tc", f"{' '.join(command)}: {error}") from None
-    if done.returncode:
-        raise EngineError("tc", f"{' '.join(command)}: exit {done.returncode}", done.stderr)
-    return done.stdout
+    return iproute2("tc", "tc", "-j", "qdisc", *words)

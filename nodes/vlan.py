@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from typing import NamedTuple
 
-from pktswarm.nodes.process import TOOL_PATH
-from pktswarm.traffic.errors import EngineError
+from pktswarm.nodes.process import iproute2
 
 _NAME = re.compile(r"(?P<on>.+)\.(?P<number>[0-9]{1,4})")
 LEAST, MOST = 1, 4094
-_TIMEOUT_S = 10.0
 
 
 class Vlan(NamedTuple):
@@ -29,21 +26,9 @@ def of_name(interface: str) -> Vlan | None:
 
 def add(interface: str, vlan: Vlan) -> None:
     """Raises EngineError where the kernel does not take it."""
-    _ip("link", "add", "link", vlan.on, "name", interface, "type", "vlan", "id", str(vlan.number))
+    iproute2("ip", "ip", "link", "add", "link", vlan.on, "name", interface, "type", "vlan", "id", str(vlan.number))
 
 
 def remove(interface: str) -> None:
     """Raises EngineError where the kernel does not take it."""
-    _ip("link", "del", "dev", interface, "type", "vlan")
-
-
-def _ip(*words: str) -> None:
-    environment = {"PATH": TOOL_PATH, "LC_ALL": "C"}
-    try:
-        done = subprocess.run(
-            ["ip", *words], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env=environment
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise EngineError("ip", f"{' '.join(words)}: {error}") from None
-    if done.returncode:
-        raise EngineError("ip", f"{' '.join(words)}: {done.stderr.strip()}")
+    iproute2("ip", "ip", "link", "del", "dev", interface, "type", "vlan")

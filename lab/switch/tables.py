@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TypedDict
 
 from pyroute2 import IPRoute
@@ -30,13 +31,15 @@ _MAP_INFO, _MAP_NAME_AT, _MAP_INFO_BYTES = struct.Struct("=IIIII"), 24, 128
 
 
 class Port(TypedDict):
-    """Frames that came in at a port, by where they went."""
+    """Frames that came in at a port, by where they went; `dropped`: those that it should send, and that the buffer of
+    its cable did not take."""
 
     port: str
     forwarded: int
     flooded: int
     filtered: int
     discarded: int
+    dropped: int
 
 
 class Station(TypedDict):
@@ -57,98 +60,98 @@ class Switch(TypedDict):
 def read() -> list[Switch]:
     """The switches in XDP of this network namespace, by name."""
     with IPRoute() as netlink:
-        links = netlink.get_links()
-    names = {int(link["index"]): str(link.get_attr("IFLA_IFNAME")) for link in links}
+        links = {int(link["index"]): link for link in netlink.get_links()}
+    names = {index: str(link.get_attr("IFLA_IFNAME")) for index, link in links.items()}
+    dropped = {index: int(link.get_attr("IFLA_STATS64")["tx_dropped"]) for index, link in links.items()}
     bridges: dict[int, list[int]] = {}
-    for link in links:
+    for index, link in links.items():
         if (bridge := link.get_attr("IFLA_MASTER")) is not None:
-            bridges.setdefault(int(bridge), []).append(int(link["index"]))
-    found = [_switch(names, bridge, sorted(ports)) for bridge, ports in bridges.items()]
+            bridges.setdefault(int(bridge), []).append(index)
+    found = [_switch(names, dropped, bridge, ports) for bridge, ports in bridges.items()]
     return sorted((one for one in found if one is not None), key=lambda one: one["switch"])
 
 
-def _switch(names: dict[int, str], bridge: int, ports: list[int]) -> Switch | None:
+def _switch(names: dict[int, str], dropped: dict[int, int], bridge: int, ports: list[int]) -> Switch | None:
     """None: a bridge of the kernel."""
     program = libbpf.attached_program(ports[0])
     if not program:
         return None
     with _maps(program) as maps:
-        if "stations" not in maps:
+        if not {"ports", "stations"} <= maps.keys():
             return None
-        counted = [(port, _sum(maps["ports"].value(_NUMBER.pack(port)))) for port in ports]
-        stations = [_station(names, key, place) for key, place in maps["stations"].entries()]
+        rows = [_port(names[port], _counts(maps["ports"], port), dropped[port]) for port in ports]
+        stations = [_station(names, key, place) for key, place in _entries(maps["stations"])]
+    known = [one for one in stations if one["age_s"] < AGEING_S]
     return {
         "switch": names[bridge],
-        "ports": sorted((_port(names[port], counts) for port, counts in counted), key=lambda one: one["port"]),
-        "stations": sorted(
-            (one for one in stations if one["age_s"] < AGEING_S), key=lambda one: (one["vlan"], one["mac"])
-        ),
+        "ports": sorted(rows, key=lambda one: one["port"]),
+        "stations": sorted(known, key=lambda one: (one["vlan"], one["mac"])),
     }
 
 
-def _port(name: str, counts: list[int]) -> Port:
+def _port(name: str, counts: list[int], dropped: int) -> Port:
     forwarded, flooded, filtered, discarded = counts
-    return {"port": name, "forwarded": forwarded, "flooded": flooded, "filtered": filtered, "discarded": discarded}
+    return {
+        "port": name,
+        "forwarded": forwarded,
+        "flooded": flooded,
+        "filtered": filtered,
+        "discarded": discarded,
+        "dropped": dropped,
+    }
 
 
-def _sum(values: bytes | None) -> list[int]:
-    """The counts of all processors; a value begins with them."""
-    each = len(values or b"") // libbpf.possible_cpus()
-    totals = [0] * len(COUNTS)
-    for at in range(0, len(values or b""), each or 1):
-        totals = [total + one for total, one in zip(totals, _COUNTS.unpack_from(values or b"", at), strict=True)]
-    return totals
+def _counts(ports: libbpf.BpfMap, port: int) -> list[int]:
+    """The sums over all processors; the value of each begins with its counts."""
+    each = -(-ports.value_bytes // 8) * 8
+    values = ports.lookup(_NUMBER.pack(port), each * libbpf.possible_cpus())
+    if values is None:
+        raise EngineError(libbpf.NAME, f"map {ports.name} has no port {port}")
+    parts = [_COUNTS.unpack_from(values, at) for at in range(0, len(values), each)]
+    return [sum(part) for part in zip(*parts, strict=True)]
+
+
+def _entries(table: libbpf.BpfMap) -> Iterator[tuple[bytes, bytes]]:
+    """Without those that go meanwhile."""
+    for key in list(table.keys()):
+        if (value := table.lookup(key)) is not None:
+            yield key, value
 
 
 def _station(names: dict[int, str], key: bytes, place: bytes) -> Station:
     vlan, mac = _STATION.unpack(key)
-    port, _, seen_ns = _PLACE.unpack(place[: _PLACE.size])
+    port, _, seen_ns = _PLACE.unpack(place)
     age_s = max(0.0, time.clock_gettime(time.CLOCK_MONOTONIC) - seen_ns / 1e9)
     return {"mac": mac.hex(":"), "vlan": vlan, "port": names.get(port, str(port)), "age_s": age_s}
 
 
-class _Map:
-    """A map of a loaded program, by its id."""
-
-    def __init__(self, number: int) -> None:
-        self._calls = ctypes.CDLL(libbpf.LIBRARY, use_errno=True)
-        self.fd = int(self._calls.bpf_map_get_fd_by_id(ctypes.c_uint32(number)))
-        if self.fd < 0:
-            raise EngineError(libbpf.NAME, f"map {number}: {os.strerror(ctypes.get_errno())}")
-        info = _info(self.fd, _MAP_INFO_BYTES)
-        kind, _, self._key_bytes, self._value_bytes, _ = _MAP_INFO.unpack_from(info)
-        self.name = info[_MAP_NAME_AT : _MAP_NAME_AT + 16].split(b"\0")[0].decode()
-        if kind in _PER_CPU:
-            self._value_bytes = -(-self._value_bytes // 8) * 8 * libbpf.possible_cpus()
-
-    def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values, without those that go meanwhile."""
-        before, after = None, ctypes.create_string_buffer(self._key_bytes)
-        while self._calls.bpf_map_get_next_key(self.fd, before, after) == 0:
-            before = after.raw
-            if (value := self.value(before)) is not None:
-                yield before, value
-
-    def value(self, key: bytes) -> bytes | None:
-        """None: there is no such key."""
-        value = ctypes.create_string_buffer(self._value_bytes)
-        return value.raw if self._calls.bpf_map_lookup_elem(self.fd, key, value) == 0 else None
-
-
-_PER_CPU = (5, 6, 10)
-"""BPF_MAP_TYPE_PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH."""
-
-
 @contextmanager
-def _maps(program: int) -> Iterator[dict[str, _Map]]:
-    fd = libbpf.program_by_id(program)
-    opened: list[_Map] = []
+def _maps(program: int) -> Iterator[dict[str, libbpf.BpfMap]]:
+    """The maps of a loaded program, by name. `program`: its id."""
+    opened = [libbpf.program_by_id(program)]
     try:
-        opened += [_Map(number) for number in _map_ids(fd)]
-        yield {one.name: one for one in opened}
+        maps = []
+        for number in _map_ids(opened[0]):
+            opened.append(_map_by_id(number))
+            maps.append(_map(opened[-1]))
+        yield {one.name: one for one in maps}
     finally:
-        for each in (fd, *(one.fd for one in opened)):
-            os.close(each)
+        for fd in opened:
+            os.close(fd)
+
+
+def _map_by_id(number: int) -> int:
+    fd = int(_library().bpf_map_get_fd_by_id(ctypes.c_uint32(number)))
+    if fd < 0:
+        raise EngineError(libbpf.NAME, f"map {number}: {os.strerror(ctypes.get_errno())}")
+    return fd
+
+
+def _map(fd: int) -> libbpf.BpfMap:
+    info = _info(fd, _MAP_INFO_BYTES)
+    _, _, key_bytes, value_bytes, entries = _MAP_INFO.unpack_from(info)
+    name = info[_MAP_NAME_AT : _MAP_NAME_AT + 16].split(b"\0")[0].decode()
+    return libbpf.BpfMap(name, fd, key_bytes, value_bytes, entries)
 
 
 def _map_ids(program_fd: int) -> list[int]:
@@ -163,7 +166,11 @@ def _map_ids(program_fd: int) -> list[int]:
 
 def _info(fd: int, size_bytes: int, asked: bytes = b"") -> bytes:
     info, length = ctypes.create_string_buffer(asked, size_bytes), ctypes.c_uint32(size_bytes)
-    calls = ctypes.CDLL(libbpf.LIBRARY, use_errno=True)
-    if calls.bpf_obj_get_info_by_fd(fd, info, ctypes.byref(length)):
+    if _library().bpf_obj_get_info_by_fd(fd, info, ctypes.byref(length)):
         raise EngineError(libbpf.NAME, f"information on descriptor {fd}: {os.strerror(ctypes.get_errno())}")
     return info.raw
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(libbpf.LIBRARY, use_errno=True)

@@ -149,17 +149,17 @@ def switch(name: Name = "default", as_json: Json = False) -> None:
     from rich.table import Table
 
     from pktswarm import lab
-    from pktswarm.lab.switch.tables import COUNTS
 
     found = lab.switches(name)
     if as_json:
         print(json.dumps(found))
         return
-    ports = Table("switch", "port", *COUNTS, title="frames by the port that they came in at")
+    heads = ("forwarded", "flooded", "filtered", "discarded", "dropped")
+    ports = Table("switch", "port", *heads, title="frames that came in at a port, and that it dropped")
     stations = Table("switch", "VLAN", "MAC", "port", "age, s", title="stations")
     for one in found:
         for port in one["ports"]:
-            counts = (port["forwarded"], port["flooded"], port["filtered"], port["discarded"])
+            counts = (port["forwarded"], port["flooded"], port["filtered"], port["discarded"], port["dropped"])
             ports.add_row(one["switch"], port["port"], *(f"{count:,}" for count in counts))
         for station in one["stations"]:
             vlan = str(station["vlan"] or "untagged")

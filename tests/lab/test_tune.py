@@ -122,5 +122,5 @@ def test_what_is_below_an_interface_merges_no_frames_for_it(folder: Path) -> Non
 def test_gro_that_merges_nothing_stays(folder: Path) -> None:
     """A cable of a lab takes frames of XDP by it."""
     script = f"ip link set v0 gro_max_size 1; {TUNE} apply $1; ethtool -k v0 | grep ^generic-receive"
-    told, shown = in_namespace(script, str(folder)).splitlines()
-    assert not any(" gro:" in one for one in json.loads(told)["changed"]) and shown.endswith("on")
+    applied, shown = in_namespace(script, str(folder)).splitlines()
+    assert not any(" gro:" in one for one in json.loads(applied)["changed"]) and shown.endswith("on")

@@ -154,6 +154,8 @@ def test_a_router_stands_between_two_networks_and_is_the_gateway_of_its_nodes(tm
     read = inventory.load(path)
     assert read.host("tx1").gateways == (router.ipv4["a"], router.ipv6["a"]) == ("10.92.0.1", "2001:db8:92::1")
     assert read.host("rx1").gateways == ("10.93.0.1", "2001:db8:93::1")
+    assert read.dut is not None and read.dut.name == "router of the lab"
+    assert read.dut.settings == {"kind": "router", "mtu_bytes": 1500}
 
 
 def test_a_plan_is_made_again_from_its_arguments() -> None:

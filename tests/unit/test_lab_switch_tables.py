@@ -1,5 +1,8 @@
 """The structs of kernel/switch.h, as compiled, and as lab/switch/tables.py unpacks them."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from pktswarm.lab.switch import tables, xdp
@@ -21,3 +24,8 @@ def test_the_structs(name: str, fields: dict[str, tuple[int, int]], size_bytes: 
     assert layout == fields and sum(size for _, size in layout.values()) == size_bytes
     # The counts of a port stand at its begin.
     assert libbpf.struct_layout(xdp.OBJECT, "port")["counts"][0] == 0
+
+
+def test_the_ageing_is_that_of_the_program() -> None:
+    (ageing_ns,) = re.findall(r"define AGEING_NS (\d+)ULL", Path("kernel/switch.h").read_text())
+    assert int(ageing_ns) == tables.AGEING_S * 1e9
