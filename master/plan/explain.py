@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,13 @@ from pktswarm.master.plan import allowlist, capacity_limits
 from pktswarm.master.plan import capacity as figures
 from pktswarm.master.plan import plan as plans
 from pktswarm.master.plan.capacity import Capacity
+from pktswarm.master.plan.sendable import refuse_unsendable
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.scenario.addresses import with_placeholders
 from pktswarm.master.scenario.placeholders import NOT_CHECKED, made_up_inventory
-from pktswarm.master.scenario.problems import together
 from pktswarm.master.scenario.upf import Upf
-from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.schedule.capabilities import choose, order, unable
+from pktswarm.traffic.schedule.capabilities import order, unable
 
 
 def explain_json(scenario_path: Path, inventory_path: Path | None) -> str:
@@ -57,29 +55,14 @@ def _load(scenario_path: Path, inventory_path: Path | None) -> tuple[scenarios.S
     if inventory_path is None:
         scenario = scenarios.load(scenario_path)
         plan = plans.plan(scenario, scenario_path, made_up_inventory(scenario))
-        _refuse_unsendable(scenario_path, plan.legs)
+        refuse_unsendable(scenario, scenario_path, plan.legs)
         return scenario, replace(plan, notes=(*plan.notes, NOT_CHECKED)), None
     inventory, capacity = inventories.load(inventory_path), figures.beside(inventory_path)
     scenario = scenarios.load(scenario_path)
     plan = plans.plan(scenario, scenario_path, inventory, capacity)
     allowlist.check_plan(inventory, plan)
-    _refuse_unsendable(scenario_path, plan.legs)
+    refuse_unsendable(scenario, scenario_path, plan.legs)
     return scenario, plan, capacity
-
-
-def _refuse_unsendable(path: Path, legs: Iterable[Leg]) -> None:
-    """Raise BadInput for every stream that none of the engines to try can send, whatever the node; a run refuses it
-    too, once the nodes have reported."""
-    problems: dict[str, BadInput] = {}
-    for leg in legs:
-        if leg.echo_of is not None or leg.stream in problems:  # the receiver sends an echo
-            continue
-        name, reasons = choose(with_placeholders(leg), dict.fromkeys(order(leg), ""))
-        if not name:
-            problem = f"no engine can send {leg.stream!r}: {'; '.join(reasons)}"
-            problems[leg.stream] = BadInput(path, problem, key="engine", value=leg.engine)
-    if problems:
-        raise together([*problems.values()])
 
 
 def _capacity(plan: plans.Plan, capacity: Capacity) -> list[str]:

@@ -18,6 +18,7 @@ from pktswarm.master.plan import capacity as figures
 from pktswarm.master.plan import plan as plans
 from pktswarm.master.plan.resolve import resolve
 from pktswarm.master.plan.resolved import Resolved
+from pktswarm.master.plan.sendable import refuse_unsendable
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.scenario.placeholders import NOT_CHECKED, made_up_inventory
 from pktswarm.master.scenario.scenario import Scenario
@@ -103,6 +104,7 @@ class Source:
         inventory = made_up_inventory(self.scenario) if hosts is None else inventories.load(hosts)
         capacity = None if hosts is None else figures.beside(hosts)
         self.plan = plans.plan(self.scenario, scenario, inventory, capacity)
+        refuse_unsendable(self.scenario, scenario, self.plan.legs)
         self.resolved, self.notes = _resolved(self.scenario, self.plan, inventory)
         self.notes += [NOT_CHECKED] if hosts is None else []
         self.notes[:0] = [*self.plan.notes, *self.plan.warnings, *self.resolved.choices]

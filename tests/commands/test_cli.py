@@ -69,7 +69,10 @@ def test_check_needs_neither_a_lab_nor_an_inventory(call_here: Call, scenario: P
 
 
 @pytest.mark.parametrize("hosts", [[], EXAMPLE])
-def test_check_refuses_every_stream_that_no_engine_can_send(call_here: Call, tmp_path: Path, hosts: list[str]) -> None:
+@pytest.mark.parametrize("command", ["check", "preview"])
+def test_every_stream_that_no_engine_can_send_is_refused_at_its_line(
+    call_here: Call, tmp_path: Path, command: str, hosts: list[str]
+) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(
         "name: s\nstreams:\n"
@@ -77,11 +80,13 @@ def test_check_refuses_every_stream_that_no_engine_can_send(call_here: Call, tmp
         "  - {name: right, engine: xdp, rate_pps: 9, count_packets: 9, options: {late: stretch}}\n"
         "  - {name: any, rate_pps: 9, count_packets: 9, options: {lat: skip}}\n"
     )
-    done = call_here("check", path, *hosts)
+    done = call_here(command, path, *hosts)
     assert done.returncode == 2 and done.stdout == ""
     late, other = done.stderr.splitlines()
-    assert "engine = 'xdp': no engine can send 'late': xdp: option late = 'later': must be stretch, catch_up or" in late
-    assert "no engine can send 'any': xdp: unknown option 'lat' for a stream (allowed: burst, late, " in other
+    problem = "engine = 'xdp': no engine can send 'late': xdp: option late = 'later': must be stretch, catch_up or"
+    assert f"{path}:3: streams.0.{problem}" in late
+    problem = "engine = 'auto': no engine can send 'any': xdp: unknown option 'lat' for a stream (allowed: burst, late"
+    assert f"{path}:5: streams.2.{problem}" in other
 
 
 def test_a_time_option_takes_a_unit() -> None:
