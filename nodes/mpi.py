@@ -80,7 +80,9 @@ class MpiLink:
 
     def wait(self, others: Iterable[int], longest_s: float) -> None:
         self._drop_sent()
-        self._news.wait(others, longest_s, bool(self._outgoing))
+        # Every call of MPI takes in what has come: no socket is readable any more for an order that came with one.
+        came = self.world.Iprobe(MASTER, TAG_MESSAGE)
+        self._news.wait(others, longest_s, bool(self._outgoing) or came)
 
     def receive_bulk(self, size: int, timeout_s: float) -> bytes:
         return self._pieces.receive(size, timeout_s)

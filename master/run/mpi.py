@@ -83,7 +83,9 @@ class World:
     def wait(self, others: list[int], longest_s: float) -> None:
         """Until a node, or what is at the other end of a descriptor of `others`, may have said something."""
         self._drop_sent()
-        self._news.wait(others, longest_s, self._under_way())
+        # Every call of MPI takes in what has come: no socket is readable any more for a message that came with one.
+        came = any(self.world.Iprobe(MPI.ANY_SOURCE, tag) for tag in (TAG_MESSAGE, TAG_BULK))
+        self._news.wait(others, longest_s, self._under_way() or came)
 
     def receive_piece(self, rank: int) -> bytes | None:
         """The next piece of a file that `rank` sends, or None. Its node may freeze in the midst of a piece: nobody else

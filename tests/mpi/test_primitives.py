@@ -13,16 +13,22 @@ from pktswarm.master.run.launch import MPI_SETTINGS
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 PROGRAM = Path(__file__).parent / "programs" / "primitives.py"
+TAKEN_IN = PROGRAM.with_name("taken_in.py")
 
 
 def run(size: int, folder: Path, *arguments: str) -> tuple[int, Any, str]:
     """Exit status, what rank 0 saw, what went to stderr."""
+    done = launched(PROGRAM, size, folder, *arguments)
+    return done.returncode, json.loads((folder / "seen.json").read_text()), done.stderr
+
+
+def launched(program: Path, size: int, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     # A host of its own for each rank, as in a run: mpiexec's proxy of a host does not outlive a death there.
     hosts = ",".join(f"127.0.0.{number}:1" for number in range(1, size + 1))
     options = ["-disable-auto-cleanup"] * bool(arguments)
     options += ["-launcher", "fork", "-localhost", "127.0.0.1", "-hosts", hosts, "-n", str(size)]
-    done = subprocess.run(
-        [MPIEXEC, *options, sys.executable, PROGRAM, folder, *arguments],
+    return subprocess.run(
+        [MPIEXEC, *options, sys.executable, program, folder, *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -30,7 +36,6 @@ def run(size: int, folder: Path, *arguments: str) -> tuple[int, Any, str]:
         env={**os.environ, **MPI_SETTINGS, "FI_TCP_IFACE": "lo"},
         check=False,
     )
-    return done.returncode, json.loads((folder / "seen.json").read_text()), done.stderr
 
 
 @pytest.mark.parametrize("size", [2, 3, 6])
@@ -63,3 +68,9 @@ def test_no_rank_has_finalized_before_all_are_ready_for_it(size: int, tmp_path: 
     run(size, tmp_path, "late")
     assert (tmp_path / "ready").exists()
     assert not (tmp_path / "early").exists()
+
+
+def test_a_message_that_came_with_another_call_of_mpi_is_not_slept_over(tmp_path: Path) -> None:
+    done = launched(TAKEN_IN, 2, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [(tmp_path / rank).read_text() for rank in "01"] == ["True", "True"]

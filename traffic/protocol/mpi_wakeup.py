@@ -31,7 +31,7 @@ class News:
 
     def wait(self, others: Iterable[int], longest_s: float, under_way: bool = False) -> None:
         """Sleeps for at most `longest_s`. `others`: descriptors that end the sleep too, when readable. `under_way`: a
-        message waits to be sent, which no readable socket shows."""
+        message waits to be sent or to be taken, which no readable socket shows."""
         before, self._woken = self._woken, False
         sockets = self._mpi_sockets()
         if before or under_way or not sockets:
