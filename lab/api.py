@@ -13,17 +13,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, NotRequired, TypedDict
 
 from pktswarm.lab import bare as bare_nodes
 from pktswarm.lab import namespaces, record_file, ssh
 from pktswarm.lab.birth import Birth, kill_and_wait, started_ticks
 from pktswarm.lab.plan import MOST_MTU_XDP, Dut, Plan, Switch, check_name, plan
 from pktswarm.lab.record_file import Keeper
-from pktswarm.lab.switch import tables, xdp
-from pktswarm.lab.switch.tables import Switch as Switched
 from pktswarm.lab.upf.orders import ask
 from pktswarm.traffic.errors import BadInput
+
+if TYPE_CHECKING:
+    from pktswarm.lab.switch.tables import Switch as Switched
 
 HOSTS = Path("hosts")
 DOWN_TIMEOUT_S = 15.0
@@ -109,6 +110,8 @@ def _switch(name: str, asked: Switch | None, mtu: int) -> tuple[Switch, list[str
     """Returns the kind of the lab's switches, and a note where the default is not what it usually is."""
     if asked == "bridge":
         return asked, []
+    from pktswarm.lab.switch import xdp
+
     why = xdp.missing() or (f"an MTU of {mtu} is above {MOST_MTU_XDP}" if mtu > MOST_MTU_XDP else "")
     if asked == "xdp" and why:
         raise BadInput(f"lab {name}", why, key="switch", value=asked, allowed="bridge")
@@ -216,6 +219,8 @@ def run_in(lab: str | Path, node: str, command: list[str], hosts_dir: Path = HOS
 
 def switches(lab: str | Path, hosts_dir: Path = HOSTS) -> list[Switched]:
     """The tables and counters of a lab's switches in XDP, with the one under test. BadInput if there are none."""
+    from pktswarm.lab.switch import tables  # pyroute2 takes longer to load than most commands need in all
+
     path = record_file.path_of(lab, hosts_dir) if isinstance(lab, str) else lab
     found = []
     for host in ("switch", "dut"):

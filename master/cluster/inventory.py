@@ -35,7 +35,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 from yaml.constructor import ConstructorError
@@ -48,6 +48,11 @@ from pktswarm.master.cluster.names import ADDRESS, INTERFACE, NAME
 from pktswarm.master.cluster.wire_limit import WireLimit
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.protocol.task import Role
+
+if TYPE_CHECKING or not yaml.__with_libyaml__:
+    from yaml import SafeLoader
+else:
+    from yaml import CSafeLoader as SafeLoader  # takes a fifth of the time; not every package of PyYAML has it
 
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 # Both reach shells: SSH's at the other end, and words that mpiexec splits at spaces.
@@ -110,7 +115,7 @@ class Inventory:
         return next(host for host in self.hosts if host.name == name)
 
 
-class UniqueKeys(yaml.SafeLoader):
+class UniqueKeys(SafeLoader):
     """YAML that refuses a key twice in one mapping: a duplicate host would silently replace the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

@@ -50,6 +50,12 @@ def test_the_processes_on_nodes_load_none_of_it() -> None:
     assert done.stdout == "\n"
 
 
+def test_a_command_in_a_lab_loads_nothing_that_makes_labs() -> None:
+    code = "import pktswarm.lab, sys; print(*{'pyroute2', 'numpy', 'pktswarm.nodes'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "\n"
+
+
 def test_a_scenario_is_checked_like_a_file(tmp_path: Path) -> None:
     stream = {"name": "s", "size_bytes": 128, "rate": "1000 pps", "duration_s": 1}
     made = pktswarm.Scenario(name="made", streams=[stream], traces=[{"name": "t", "file": "a.pcap"}])
