@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pktswarm.nodes.receivers.netsniff import Closing, count_file, parse
+from pktswarm.nodes.receivers.netsniff import Closing, count_file, fits_ring, parse
 from pktswarm.traffic.capture.netsniff import CaptureFile
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.protocol.task import ReceiveCount
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask
 
 SAMPLES = Path(__file__).parent / "samples"
 FRAME = bytes.fromhex("02000000000b02000000000a0800") + bytes(50)
@@ -60,3 +61,14 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(b"hello")
     with pytest.raises(BadInput, match="is not a capture file"):
         list(CaptureFile(tmp_path / "a.pcap").frames())
+
+
+@pytest.mark.parametrize(
+    ("packets", "ring_mib", "fits"),
+    [([4900], 16, True), ([5000], 16, False), ([2000, 2900], 16, True), ([100, None], 16, False), ([], 16, False)],
+)
+def test_a_capture_whose_ring_can_hold_it_twice_is_written_frame_by_frame(
+    packets: list[int | None], ring_mib: int, fits: bool
+) -> None:
+    legs = [Leg(n, "s", "tx1", "rx1", "stream", intended_packets=number) for n, number in enumerate(packets)]
+    assert fits_ring(ReceiveTask("eth1", "", legs, 1.0), 1500, ring_mib) is fits
