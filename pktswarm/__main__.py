@@ -1,6 +1,6 @@
 """`python -m pktswarm`: the command line."""
 
-from pktswarm.master.cli.app import main
+from pktswarm.master.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -205,7 +205,7 @@ class Worker:
         if _command(["cluster", "status", "--hosts", hosts]).status == EXIT_AS_EXPECTED:
             return Done(0, "")
         self.cluster = hosts
-        return _command(["cluster", "up", "--hosts", hosts, "--patience", str(patience)])
+        return _command(["cluster", "up", "--hosts", hosts, "--patience", str(patience), "--no-preload"])
 
     def _lab_down(self) -> None:
         from pktswarm import lab

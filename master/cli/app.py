@@ -35,9 +35,8 @@ from pktswarm.master.cli import (
 from pktswarm.master.cli import lab as cli_lab
 from pktswarm.master.cli import repeat as cli_repeat
 from pktswarm.master.cli import report as cli_report
+from pktswarm.master.cli.defaults import DEFAULT_HOSTS, DEFAULT_RESULTS
 from pktswarm.master.cli.options import (
-    DEFAULT_HOSTS,
-    DEFAULT_RESULTS,
     AnyAddress,
     ControlInterface,
     Hosts,

@@ -13,9 +13,8 @@ import typer
 
 from pktswarm.master.cli import benchmark
 from pktswarm.master.cli.cluster import kept_ranks
+from pktswarm.master.cli.defaults import DEFAULT_HOSTS, DEFAULT_RESULTS
 from pktswarm.master.cli.options import (
-    DEFAULT_HOSTS,
-    DEFAULT_RESULTS,
     Hosts,
     Json,
     Labels,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pktswarm.master.cli.options import DEFAULT_HOSTS, Hosts, Json, Patience, enter_lab, examples
+from pktswarm.master.cli.defaults import DEFAULT_HOSTS
+from pktswarm.master.cli.options import Hosts, Json, Patience, enter_lab, examples
 from pktswarm.master.cli.quantity import time_option
 from pktswarm.traffic.errors import EXIT_NOT_AS_EXPECTED, PktswarmError
 from pktswarm.traffic.protocol.codec import to_object
@@ -42,6 +45,13 @@ def up(
         ),
     ] = 1800.0,
     patience: Patience = 1.0,
+    preload: Annotated[
+        bool,
+        typer.Option(
+            "--preload/--no-preload",
+            help="Keep a process on this host that has the program loaded, for the commands that follow.",
+        ),
+    ] = True,
 ) -> None:
     """Start the ranks of all hosts of an inventory, and keep them for the commands that follow.
 
@@ -53,20 +63,22 @@ def up(
     from pktswarm.master.cluster import inventory as inventories
     from pktswarm.master.run.cluster_lease import Daemon, Lease
 
-    enter_lab(hosts)
     inventory = inventories.load(hosts)
-    was_there = Daemon.of(hosts)
-    daemon = was_there or _spawned(hosts, idle, patience)
-    try:
-        notes = Lease(daemon).take(inventory, patience, _progress)
-    except PktswarmError:
-        if was_there is None:
-            _end(hosts)
-        raise
-    finally:
-        daemon.close()
-    if notes is None:
-        raise PktswarmError(f"{hosts}: the cluster ended while its ranks were started")
+    with _preloading(hosts) if preload else contextlib.nullcontext(_no_cluster) as follow:
+        enter_lab(hosts)
+        was_there = Daemon.of(hosts)
+        daemon = was_there or _spawned(hosts, idle, patience)
+        try:
+            notes = Lease(daemon).take(inventory, patience, _progress)
+        except PktswarmError:
+            if was_there is None:
+                _end(hosts)
+            raise
+        finally:
+            daemon.close()
+        if notes is None:
+            raise PktswarmError(f"{hosts}: the cluster ended while its ranks were started")
+        follow(_shown(hosts))
     for note in notes:
         print(note, file=sys.stderr)
     count = sum(len(host.roles) for host in inventory.hosts)
@@ -133,6 +145,37 @@ def _spawned(hosts: Path, idle_s: float, patience: float) -> Daemon:
             raise PktswarmError(f"{hosts}: the cluster's daemon does not start: {words[-1] if words else 'no message'}")
         time.sleep(POLL_S)
     return daemon
+
+
+@contextlib.contextmanager
+def _preloading(hosts: Path) -> Iterator[Callable[[Shown | None], None]]:
+    """Load the program in a process of its own meanwhile. It must begin before this one enters a lab: the commands that
+    follow come from outside. Yields what makes it last as long as a cluster, and waits until it is there."""
+    program = "from pktswarm.master.cli.preloaded import main; main()"
+    command = [sys.executable, "-P", "-c", program, str(hosts.resolve())]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd="/",
+        start_new_session=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    with process.stdin as order, process.stdout as answer:
+
+        def follow(cluster: Shown | None) -> None:
+            with contextlib.suppress(BrokenPipeError):
+                if cluster is not None:
+                    print(cluster.pid, file=order, flush=True)
+                    answer.readline()
+
+        yield follow  # without an order it ends with the pipe
+
+
+def _no_cluster(cluster: Shown | None) -> None:
+    """In place of what _preloading() yields."""
 
 
 def _progress(event: ClusterEvent) -> None:

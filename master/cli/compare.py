@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from pktswarm.master.cli import complete
-from pktswarm.master.cli.options import DEFAULT_RESULTS, Json, Results, examples
+from pktswarm.master.cli.defaults import DEFAULT_RESULTS
+from pktswarm.master.cli.options import Json, Results, examples
 
 EXAMPLES = examples(
     "compare results/20260101T120000Z-demo-repeat results/20260102T120000Z-demo-repeat",

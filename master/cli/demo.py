@@ -9,7 +9,8 @@ from pathlib import Path
 
 import typer
 
-from pktswarm.master.cli.options import DEFAULT_RESULTS, Results, examples
+from pktswarm.master.cli.defaults import DEFAULT_RESULTS
+from pktswarm.master.cli.options import Results, examples
 from pktswarm.traffic.errors import EXIT_NOT_AS_EXPECTED, PktswarmError
 
 EXAMPLES = examples("demo")

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pktswarm.master.cli.options import DEFAULT_HOSTS, Hosts, Json, Patience, enter_lab, examples
+from pktswarm.master.cli.defaults import DEFAULT_HOSTS
+from pktswarm.master.cli.options import Hosts, Json, Patience, enter_lab, examples
 
 EXAMPLES = examples("doctor", "doctor --hosts hosts/example.yml --json", "doctor --mend")
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 NS_PER_S = 1_000_000_000
 LEAST_TIME_S, TIME_LIMIT_S = 1e-9, 1e9
-DEFAULT_HOSTS = Path("hosts/lab-default.yml")
-DEFAULT_RESULTS = Path("results")
 
 
 def shipped_or_file(context: typer.Context, path: Path | None) -> Path | None:

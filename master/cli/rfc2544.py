@@ -10,9 +10,8 @@ import typer
 
 from pktswarm.master.cli import benchmark, complete
 from pktswarm.master.cli.cluster import kept_ranks
+from pktswarm.master.cli.defaults import DEFAULT_HOSTS, DEFAULT_RESULTS
 from pktswarm.master.cli.options import (
-    DEFAULT_HOSTS,
-    DEFAULT_RESULTS,
     AnyAddress,
     Confirm,
     ControlInterface,

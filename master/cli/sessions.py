@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from pktswarm.master.cli import complete
-from pktswarm.master.cli.options import DEFAULT_RESULTS, Json, Labels, Results, enter_lab, examples, shipped_or_file
+from pktswarm.master.cli.defaults import DEFAULT_RESULTS
+from pktswarm.master.cli.options import Json, Labels, Results, enter_lab, examples, shipped_or_file
 from pktswarm.master.cli.quantity import NOT_NEGATIVE, time_option
 from pktswarm.master.cli.report import attempt
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE

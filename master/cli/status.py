@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pktswarm.master.cli import complete
-from pktswarm.master.cli.options import DEFAULT_RESULTS, examples
+from pktswarm.master.cli.defaults import DEFAULT_RESULTS
+from pktswarm.master.cli.options import examples
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,9 +17,8 @@ from rich.table import Table
 
 from pktswarm.master.cli import complete
 from pktswarm.master.cli.cluster import kept_ranks
+from pktswarm.master.cli.defaults import DEFAULT_HOSTS, DEFAULT_RESULTS
 from pktswarm.master.cli.options import (
-    DEFAULT_HOSTS,
-    DEFAULT_RESULTS,
     AnyAddress,
     ControlInterface,
     Hosts,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pktswarm.master.cli.options import DEFAULT_HOSTS, DEFAULT_RESULTS, Hosts, Json, Results, enter_lab, examples
+from pktswarm.master.cli.defaults import DEFAULT_HOSTS, DEFAULT_RESULTS
+from pktswarm.master.cli.options import Hosts, Json, Results, enter_lab, examples
 from pktswarm.traffic.errors import BadInput
 
 if TYPE_CHECKING:

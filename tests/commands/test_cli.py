@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from in_process import Call
-from pktswarm.master.cli.options import DEFAULT_HOSTS
+from pktswarm.master.cli.defaults import DEFAULT_HOSTS
 from pktswarm.traffic.dependence import ESTIMATORS, STARTS
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")

@@ -30,7 +30,7 @@ _STANDING: dict[str, bool] = {}
 
 def stand(made: Named) -> None:
     """Its ranks stay up between the runs, which saves the time of a launch for each. They end with the lab."""
-    command = [PKTSWARM, "cluster", "up", "--hosts", made.folder / f"lab-{made.name}.yml"]
+    command = [PKTSWARM, "cluster", "up", "--no-preload", "--hosts", made.folder / f"lab-{made.name}.yml"]
     forked.run(command, check=True, timeout=90)
     _STANDING[made.name] = True
 

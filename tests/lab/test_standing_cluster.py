@@ -31,6 +31,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make n
 
 SHORT = "streams: [{name: s, from: tx1, to: rx2, rate_pps: 500, count_packets: 100}]\nreceive: {mode: count}\n"
 ALL = "streams: [{name: s, rate_pps: 500, count_packets: 100}]\nreceive: {mode: count}\nexpect: {loss: 0}\n"
+LOADED = "from pktswarm.master.cli.preloaded import main; main() "
 DAEMON, RANK0 = "-m pktswarm.master.run.cluster_daemon", "-m pktswarm.master.run.rank0"
 
 
@@ -43,7 +44,7 @@ class Standing(Cluster):
         return done.returncode, done.stdout + done.stderr
 
     def up(self, *options: str) -> None:
-        status, output = self.order("up", *options)
+        status, output = self.order("up", "--no-preload", *options)
         assert status == 0, output
 
     def shown(self) -> dict[str, Any]:
@@ -162,6 +163,35 @@ def test_a_command_line_that_is_killed_ends_its_run_and_the_cluster_stays(cluste
     process.communicate()
     document = cluster.run(cluster.scenario(ALL), 0, None, "--wait")
     assert document["totals"][-1]["lost_packets"] == 0 and cluster.ranks() == ranks, document["notes"]
+
+
+def test_commands_are_done_by_copies_of_the_loaded_process(cluster: Standing) -> None:
+    assert cluster.order("up")[0] == 0
+    (loaded,) = pids_of(LOADED + str(cluster.hosts.resolve()))
+    command = [
+        PKTSWARM,
+        "run",
+        cluster.scenario(LONG),
+        "--hosts",
+        cluster.hosts,
+        "--results",
+        cluster.folder / "results",
+    ]
+    client = subprocess.Popen([*map(str, command), "--no-report"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    cluster.wait_until_sent()
+    worker = int(str(cluster.shown()["holder"]).partition("process ")[2].split(")")[0])
+    assert worker != client.pid and parent_of(worker) == loaded
+    client.send_signal(signal.SIGINT)
+    errors = client.communicate(timeout=90)[1]
+    assert client.returncode == 3, errors
+    totals = json.loads((cluster.results()[-1] / "run.json").read_text())["totals"][-1]
+    assert totals["sent_packets"] == totals["received_packets"] > 0
+    assert cluster.order("down")[0] == 0
+    assert until(lambda: not Path(f"/proc/{loaded}").exists())
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_down_now_ends_a_run_that_is_under_way(cluster: Standing) -> None:
