@@ -213,6 +213,7 @@ static __always_inline int pass_unmatched(enum unmatched_kind kind, const struct
 	if (s) {
 		s->packets[kind]++;
 		s->bytes[kind] += a->bytes;
+		s->last_ns = a->now_ns;
 	}
 	return XDP_PASS;
 }

@@ -216,6 +216,7 @@ enum unmatched_kind {
 struct unmatched {
 	__u64 packets[STRANGERS];
 	__u64 bytes[STRANGERS];
+	__u64 last_ns;
 };
 
 /* Fixed before the program is loaded. */

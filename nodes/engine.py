@@ -79,6 +79,13 @@ class Receiver(Engine):
 
     def __init__(self, task: ReceiveTask, spool: Path) -> None:
         self.task, self.spool = task, spool
+        self.last_arrival_ns: int | None = None
+        """CLOCK_MONOTONIC of the last frame, 0 if there was none, as another engine of this interface saw it; None: no
+        other engine knows. Set before stop()."""
+
+    def seen_ns(self) -> int | None:
+        """What the other engines of this interface get as `last_arrival_ns`."""
+        return None
 
     @abstractmethod
     def ready(self) -> bool:

@@ -95,7 +95,17 @@ class Engines:
     def stop(self) -> None:
         for engine in self._all:
             with self._noted():
+                if isinstance(engine, Receiver):
+                    engine.last_arrival_ns = self._seen_ns()
                 engine.stop()
+
+    def _seen_ns(self) -> int | None:
+        """None where no engine knows."""
+        seen = []
+        for engine in self._all:
+            with contextlib.suppress(EngineError, OSError):
+                seen += [engine.seen_ns()] if isinstance(engine, Receiver) else []
+        return max((at_ns for at_ns in seen if at_ns is not None), default=None)
 
     def restore(self) -> None:
         for engine in self._all:

@@ -30,8 +30,8 @@ from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, WORD_TIMEOUT_S, L
 from pktswarm.traffic.protocol.ptp_reading import PtpReading
 from pktswarm.traffic.protocol.task import ReceiveTask, Role, SendTask, receive_task_from_json, send_task_from_json
 
-POLL_S, STILL_S = 0.02, 0.1
-"""Timeouts of a wait for orders: with engines at work, and without."""
+POLL_S, STILL_S, ARMING_POLL_S = 0.02, 0.1, 0.005
+"""Timeouts of a wait for orders: with engines at work, without, and while the others of the run wait for this node."""
 BUSY_STATES = ("preparing", "arming", "armed", "running")
 COUNTS_S = 120.0
 """Time behind the task's limit in which the master can order the counts of senders that have ended."""
@@ -110,7 +110,9 @@ class Guard:
     def _take_orders(self) -> None:
         busy = self.state in BUSY_STATES or self.answers is not None
         wait_s, to_start_ns = POLL_S if busy else STILL_S, self.start_at_ns - time.monotonic_ns()
-        if self.state == "armed":
+        if self.state in ("preparing", "arming"):
+            wait_s = ARMING_POLL_S
+        elif self.state == "armed":
             wait_s = max(0.0, min(POLL_S, (to_start_ns - START_AHEAD_NS) / 1e9))
         elif self.state == "running" and to_start_ns > 0:
             wait_s = (to_start_ns + STILL_AFTER_NS) / 1e9

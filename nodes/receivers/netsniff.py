@@ -157,10 +157,17 @@ class NetsniffReceiver(Receiver):
     def stop(self) -> None:
         running = [run for run in self._runs.values() if run.process.running()]
         if running:
-            time.sleep(BLOCK_RETIRE_S)
+            time.sleep(self._until_readable_s())
         for run in running:
             run.process.stop()
         self._put_tags_back()
+
+    def _until_readable_s(self) -> float:
+        """Seconds until the last frame can be read from the ring: none behind a drain in which nothing arrived."""
+        if self.last_arrival_ns is None:
+            return BLOCK_RETIRE_S
+        since_s = (time.monotonic_ns() - self.last_arrival_ns) / 1e9
+        return min(BLOCK_RETIRE_S, max(0.0, BLOCK_RETIRE_S - since_s))
 
     def _put_tags_back(self) -> None:
         if self._tags_are_back:

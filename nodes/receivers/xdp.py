@@ -23,6 +23,7 @@ from pktswarm.nodes.receivers.xdp_matching import Matching, matching
 from pktswarm.nodes.receivers.xdp_program import NAME, CounterProgram
 from pktswarm.traffic.errors import BadInput, EngineError
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
+from pktswarm.traffic.schedule import fragments
 
 LEAST_KERNEL_TAI = (6, 1)
 ORDERED_STORES = platform.machine() == "x86_64"
@@ -121,6 +122,13 @@ class XdpReceiver(Receiver):
             return {}
         samples = self.figures.sample()
         return samples if self._program.echo is None else samples | self._program.echo.sample()
+
+    def seen_ns(self) -> int | None:
+        """None where packets are put together: a fragment of one that is not whole passes on unseen."""
+        if not self.attached or fragments.together_ms(self.task):
+            return None
+        last_ns = self.figures.last_arrival_ns()
+        return last_ns and last_ns + time.monotonic_ns() - time.clock_gettime_ns(self._clock)
 
     def stop(self) -> None:
         if self._link:

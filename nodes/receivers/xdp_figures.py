@@ -127,6 +127,15 @@ class Figures:
             frames["filtered"] = sum(raw.packets for raw in self._program.read_per_cpu(RawFiltered, "filtered"))
         return frames
 
+    def last_arrival_ns(self) -> int:
+        """Returns the time of the last frame, of whichever leg or none, by the program's clock; 0: there was none.
+
+        Frames that the filter rejected are not in it, nor fragments of packets that are not whole.
+        """
+        times = [int(self.raw(slot).last_ns) for slot in range(self._matching.slots)]
+        times += [int(raw.last_ns) for raw in self._program.read_per_cpu(RawUnmatched, "unmatched")]
+        return max(times)
+
     def misdelivered(self) -> dict[str, int]:
         """Returns leg id → stamped frames of a leg of another receiver, where there are any."""
         with self._program.memory("misdelivered") as memory:

@@ -174,7 +174,11 @@ class RawRow(Structure):
 
 
 class RawUnmatched(Structure):
-    _fields_ = (("packets", c_uint64 * len(UNMATCHED_KINDS)), ("bytes", c_uint64 * len(UNMATCHED_KINDS)))
+    _fields_ = (
+        ("packets", c_uint64 * len(UNMATCHED_KINDS)),
+        ("bytes", c_uint64 * len(UNMATCHED_KINDS)),
+        ("last_ns", c_uint64),
+    )
 
 
 class Settings(Structure):
