@@ -1,12 +1,15 @@
 """Runs in which something fails at a random moment; after each, whether the house was left in order.
 
     sudo .venv/bin/python bench/chaos.py --runs 100 --seed 1
+    sudo .venv/bin/python bench/chaos.py --runs 100 --seed 1 --standing
 
 Each run in a lab of two transmitters and two receivers meets one failure of KINDS, the kinds in turn, each at a random
 moment from the launch to the end. After it must hold: the sums of the report are what the interfaces counted; a rank
 that died or froze when the receivers were armed cost nobody else's counts; nothing is left on the nodes (processes,
 folders, XDP programs, changed offloads), and nothing sends; the exit status is 3, or 0 where the failure came too late
 or does not end a run and all is counted; and a run without an end can be reported.
+With --standing the runs use a cluster that stays up, by its loaded process. The failure comes before the command, while
+the run is handed over, or in the run; a second run, undisturbed, must be whole: it starts what is missing.
 Prints what did not hold, with its seed, and a table by kind. Exit status 1 if anything did not. It does to a lab what
 tests/lab does, so it needs the tests' packages: `./bootstrap test --version` installs them.
 """
@@ -48,17 +51,20 @@ from failures import (
     wait_until,
 )
 from pktswarm import lab
-from run_cluster import STOP_S, Cluster, network_of, pids_of, rank_of
+from run_cluster import PKTSWARM, STOP_S, Cluster, network_of, parent_of, pids_of, rank_of
 
 TEXT = """receive: {ring_mib: 4}
 streams: [{name: s, size_bytes: 512, rate_pps: 2000, count_packets: 6000}]"""
 LATEST_S = 9.0
 """After the command: a run of that scenario takes 6 to 8 s when the machine is quiet."""
+EARLIEST_STANDING_S, LATEST_STANDING_S = -1.0, 5.0
+"""Before and after the command, in a cluster that is up."""
 PATIENCE_S = 90.0
 DOWN_S, REBOOT_S = 0.5, 1.5
 NODES = ("tx1", "tx2", "rx1", "rx2")
 TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - looked at, for what a run leaves there
 
+LOADED = "from pktswarm.master.cli.preloaded import main; main() "
 Failure = Callable[[Cluster, subprocess.Popen[str], random.Random], contextlib.AbstractContextManager[None]]
 
 
@@ -183,6 +189,16 @@ def _kill_command(cluster: Cluster, run: subprocess.Popen[str], rng: random.Rand
     yield
 
 
+@contextlib.contextmanager
+def _kill_loaded(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+    """And not its copies, which have its command line, and are its children."""
+    loaded = {pid: parent_of(pid) for pid in pids_of(f"{LOADED}{cluster.hosts.resolve()}")}
+    for pid, parent in loaded.items():
+        if parent not in loaded:
+            os.kill(pid, signal.SIGKILL)
+    yield
+
+
 KINDS: dict[str, Failure] = {
     "nothing": _nothing,
     "transmitter's rank killed": _signal_rank("tx", signal.SIGKILL),
@@ -212,6 +228,13 @@ KINDS: dict[str, Failure] = {
 }
 
 
+KINDS_STANDING: dict[str, Failure] = KINDS | {
+    "cluster's daemon killed": _signal_on_master("-m pktswarm.master.run.cluster_daemon", signal.SIGKILL),
+    "cluster's daemon terminated": _signal_on_master("-m pktswarm.master.run.cluster_daemon", signal.SIGTERM),
+    "loaded process killed": _kill_loaded,
+}
+
+
 NODE_LOST = ("node killed", "node powered off", "node rebooted", "guard killed", "guard frozen")
 COSTS_ITS_OWN = ("mpiexec killed", "mpiexec frozen", "proxy killed", "logins killed", *NODE_LOST)
 MENDED = ("node killed", "node rebooted", "guard killed", "guard frozen")
@@ -237,25 +260,21 @@ class Chaos:
     def run(self, number: int, kind: str) -> list[str]:
         """What did not hold."""
         rng = random.Random(f"{self.seed} {number}")  # noqa: S311 - a seed makes it repeatable
-        begun, at_s = time.monotonic(), rng.uniform(0.2, LATEST_S)
+        at_s = self._moment(kind, rng)
         first = packets(self.cluster)
-        run = self.cluster.start(self.scenario, "--json")
-        told = _Told(run, self.cluster)
-        told.follow(begun + at_s)
-        armed = told.before is not None
-        with KINDS[kind](self.cluster, run, rng):
-            out, err = told.end()
+        run, told, out, err = self._disturbed(KINDS_STANDING[kind], at_s, rng)
+        armed = told.armed_before_the_failure
         found = (
             [] if run.returncode in (0, 2, 3) or kind == "command line killed" else [f"exit {run.returncode}: {err}"]
         )
         if kind == "nothing" and run.returncode:
             found.append(f"exit {run.returncode} of a run that nothing disturbed: {err[-500:]}")
         # The guards of a node that heard no word of its end are a while later than the others'.
-        wait_until(lambda: not self._guards() and not self._programs(), STOP_S)
+        wait_until(self._is_still, STOP_S)
         after = packets(self.cluster)
         if kind in MENDED:
             self._mend()
-        found += self._left_behind()
+        found += self._behind_it(kind)
         document = json.loads(out) if out else None
         if document is not None:
             found += disagreements(document, told.before or first, after, "link" in kind or kind in NODE_LOST)
@@ -266,6 +285,28 @@ class Chaos:
             self.take_down()
             self.bring_up()
         return [f"at {at_s:.2f} s ({told.phase}): {one}" for one in found]
+
+    def _moment(self, kind: str, rng: random.Random) -> float:
+        """Seconds after the command."""
+        return rng.uniform(0.2, LATEST_S)
+
+    def _disturbed(
+        self, failure: Failure, at_s: float, rng: random.Random
+    ) -> tuple[subprocess.Popen[str], _Told, str, str]:
+        """A run that meets a failure: its process, what it said of its phases, and its output and errors."""
+        begun = time.monotonic()
+        run = self.cluster.start(self.scenario, "--json")
+        told = _Told(run, self.cluster)
+        told.follow(begun + at_s)
+        told.armed_before_the_failure = told.before is not None
+        with failure(self.cluster, run, rng):
+            return run, told, *told.end()
+
+    def _is_still(self) -> bool:
+        return not self._guards() and not self._programs()
+
+    def _behind_it(self, kind: str) -> list[str]:
+        return self._left_behind()
 
     def _guards(self) -> list[int]:
         return [pid for node in self.cluster.nodes() if node != "m0" for pid in guards(self.cluster, node)]
@@ -344,6 +385,65 @@ class Chaos:
         return found
 
 
+class StandingChaos(Chaos):
+    """With a cluster that is up before each of the runs, and ended behind it."""
+
+    def bring_up(self) -> None:
+        super().bring_up()
+        self._order("up")
+
+    def _order(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [PKTSWARM, "cluster", *words, "--hosts", self.cluster.hosts]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def _moment(self, kind: str, rng: random.Random) -> float:
+        of_the_command = kind.startswith(("Ctrl-C", "command line"))
+        return rng.uniform(0.05 if of_the_command else EARLIEST_STANDING_S, LATEST_STANDING_S)
+
+    def _disturbed(
+        self, failure: Failure, at_s: float, rng: random.Random
+    ) -> tuple[subprocess.Popen[str], _Told, str, str]:
+        with contextlib.ExitStack() as stack:
+            if at_s < 0:
+                nobody = subprocess.Popen(["true"], text=True)
+                stack.enter_context(failure(self.cluster, nobody, rng))
+                nobody.wait()
+                time.sleep(-at_s)
+            run, begun = self._start(), time.monotonic()
+            told = _Told(run, self.cluster)
+            if at_s >= 0:
+                told.follow(begun + at_s)
+                told.armed_before_the_failure = told.before is not None
+                stack.enter_context(failure(self.cluster, run, rng))
+            return run, told, *told.end()
+
+    def _start(self) -> subprocess.Popen[str]:
+        """By the loaded process, which forked.popen() would leave aside."""
+        words = ["run", self.scenario, "--hosts", self.cluster.hosts, "--results", self.cluster.folder / "results"]
+        command = [str(word) for word in (PKTSWARM, *words, "--no-report", "--json")]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def _is_still(self) -> bool:
+        return not self._programs()
+
+    def _behind_it(self, kind: str) -> list[str]:
+        """A second run, which must be whole, and the end of the cluster."""
+        found = [] if kind == "node powered off" else self._second_run()
+        ended = self._order("down", "--now")
+        found += [f"cluster down: {ended.stderr}"] if ended.returncode else []
+        found += self._left_behind()
+        wait_until(lambda: not pids_of(f"{LOADED}{self.cluster.hosts.resolve()}"), STOP_S)
+        found += ["the loaded process is left"] * bool(pids_of(f"{LOADED}{self.cluster.hosts.resolve()}"))
+        begun = self._order("up")
+        return found + ([f"cluster up: {begun.stderr}"] if begun.returncode and kind != "node powered off" else [])
+
+    def _second_run(self) -> list[str]:
+        run = self._start()
+        out, err = run.communicate(timeout=PATIENCE_S)
+        whole = run.returncode == 0 and json.loads(out)["totals"][-1]["lost_packets"] == 0
+        return [] if whole else [f"the second run: exit {run.returncode}: {err[-500:]} {out[-500:]}"]
+
+
 class _Told:
     """What a run says of its phases while it goes."""
 
@@ -352,6 +452,7 @@ class _Told:
         self.phase, self.words = "starting", ""
         self.before: Packets | None = None
         """When the receivers were armed: behind the frames with which each node tries its interface."""
+        self.armed_before_the_failure = False
         assert run.stderr is not None
         os.set_blocking(run.stderr.fileno(), False)
 
@@ -387,15 +488,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Failures at random moments of runs; exit 1 if one did not hold.")
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kind", choices=list(KINDS), action="append", help="only this; may be given several times")
+    parser.add_argument(
+        "--kind", choices=list(KINDS_STANDING), action="append", help="only this; may be given several times"
+    )
+    parser.add_argument("--standing", action="store_true", help="in a cluster that stays up")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no new run after so long")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # not without bringing the lab down
-    kinds = arguments.kind or list(KINDS)
+    kinds = arguments.kind or list(KINDS_STANDING if arguments.standing else KINDS)
     held: dict[str, list[bool]] = {}
     over = time.monotonic() + arguments.seconds
     with tempfile.TemporaryDirectory() as name:
-        chaos = Chaos(Path(name), arguments.seed)
+        chaos = (StandingChaos if arguments.standing else Chaos)(Path(name), arguments.seed)
         try:
             for number in range(arguments.runs):
                 if time.monotonic() > over:

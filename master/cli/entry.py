@@ -36,6 +36,8 @@ ANSWER_S = 2.0
 END_S = 10.0
 """Time for a process to end after its status came."""
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+ALWAYS = {signal.SIGINT, signal.SIGTERM}
+"""The command handles these also where its process was started with them ignored, as a shell starts one behind `&`."""
 
 
 def main() -> None:
@@ -129,7 +131,7 @@ def _attended(lines: Lines[InvocationEvent], pid: int) -> int | None:
 
 @contextlib.contextmanager
 def _passing_on(process: int) -> Iterator[None]:
-    """Pass signals of this process on; those that it ignores stay ignored (nohup)."""
+    """Pass signals of this process on; those that it ignores stay ignored (nohup), but for ALWAYS."""
 
     def send(number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -143,7 +145,8 @@ def _passing_on(process: int) -> Iterator[None]:
 
     handlers: dict[signal.Signals, Callable[..., None]] = {number: lambda got, _: send(got) for number in PASSED_ON}
     handlers[signal.SIGTSTP] = stop
-    caught = {number: handler for number, handler in handlers.items() if signal.getsignal(number) != signal.SIG_IGN}
+    ignored = {number for number in handlers if signal.getsignal(number) == signal.SIG_IGN} - ALWAYS
+    caught = {number: handler for number, handler in handlers.items() if number not in ignored}
     before = {number: signal.signal(number, handler) for number, handler in caught.items()}
     try:
         yield

@@ -68,15 +68,17 @@ def parse(text: str) -> Closing:
     return Closing(*(int(figure) for figure in found.groups()))
 
 
-def fits_ring(task: ReceiveTask, mtu: int, ring_mib: int) -> bool:
+def fits_ring(task: ReceiveTask, ring_mib: int) -> bool:
     """Whether the ring could hold all frames of the task twice, so that the speed of the writing does not matter.
 
     netsniff-ng then writes frame by frame: to write many at once it makes and locks buffers of 64 MB when it starts, 40
     ms of processor time on a PC, and a sixteenth of a board's memory.
     """
     frames = [leg.intended_packets for leg in task.legs]
-    known = sum(number for number in frames if number is not None)
-    return bool(frames) and None not in frames and 2 * known * (mtu + RING_OVERHEAD_BYTES) <= ring_mib << 20
+    if not frames or None in frames:
+        return False
+    frame_bytes = Interface(task.interface).mtu + RING_OVERHEAD_BYTES
+    return 2 * sum(number or 0 for number in frames) * frame_bytes <= ring_mib << 20
 
 
 class _Run:
@@ -96,7 +98,7 @@ class _Run:
         command += ["--no-sock-mem", "--notouch-irq", "--ring-size", f"{ring_mib}MiB"]
         if self.file:
             command += ["--out", str(self.file.path), "--magic", "0xa1b23c4d"]
-            command += ["--clrw"] if fits_ring(task, Interface(task.interface).mtu, ring_mib) else []
+            command += ["--clrw"] if fits_ring(task, ring_mib) else []
         self.process = EngineProcess(NetsniffReceiver.name, command, spool / f"{label}.out", task.limit_s, NAMES)
 
     def closing(self) -> Closing:

@@ -37,9 +37,10 @@ def command():
         sys.exit(7)
     if what == "wait":
         say = lambda number, _: os.write(1, signal.Signals(number).name.encode() + b"\\n")
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, say)
+        signal.signal(signal.SIGINT, say)  # as the program does
+        signal.signal(signal.SIGTERM, say)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, say)
         print(os.getpid(), flush=True)
         time.sleep(60)
     else:
@@ -142,8 +143,14 @@ def test_the_program_itself_answers_as_without_a_loaded_process(server: Server, 
     assert "not a label" in with_it.stderr
 
 
+def ignore_two() -> None:
+    """As `nohup` and `&` do."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def test_signals_are_passed_on_and_those_ignored_stay_so(server: Server) -> None:
-    client, worker = server.begin(lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    client, worker = server.begin(ignore_two)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
         client.send_signal(number)
         if number != signal.SIGHUP:

@@ -200,11 +200,11 @@ def assert_silence(cluster: Cluster) -> None:
 
 
 def guard_of(rank: int) -> int:
-    (guard,) = (pid for pid in pids_of("-m pktswarm.nodes --role ") if _parent(pid) == rank)
+    (guard,) = (pid for pid in pids_of("-m pktswarm.nodes --role ") if parent_of(pid) == rank)
     return guard
 
 
-def _parent(pid: int) -> int:
+def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 

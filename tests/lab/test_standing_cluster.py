@@ -21,6 +21,7 @@ from run_cluster import (
     guard_of,
     left_in_the_end,
     network_of,
+    parent_of,
     pids_of,
     rank_of,
     until,
@@ -188,10 +189,6 @@ def test_commands_are_done_by_copies_of_the_loaded_process(cluster: Standing) ->
     assert totals["sent_packets"] == totals["received_packets"] > 0
     assert cluster.order("down")[0] == 0
     assert until(lambda: not Path(f"/proc/{loaded}").exists())
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_down_now_ends_a_run_that_is_under_way(cluster: Standing) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.receivers.netsniff import Closing, count_file, fits_ring, parse
 from pktswarm.traffic.capture.netsniff import CaptureFile
 from pktswarm.traffic.counting.match import Match
@@ -68,7 +69,8 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     [([4900], 16, True), ([5000], 16, False), ([2000, 2900], 16, True), ([100, None], 16, False), ([], 16, False)],
 )
 def test_a_capture_whose_ring_can_hold_it_twice_is_written_frame_by_frame(
-    packets: list[int | None], ring_mib: int, fits: bool
+    monkeypatch: pytest.MonkeyPatch, packets: list[int | None], ring_mib: int, fits: bool
 ) -> None:
+    monkeypatch.setattr(Interface, "mtu", 1500)
     legs = [Leg(n, "s", "tx1", "rx1", "stream", intended_packets=number) for n, number in enumerate(packets)]
-    assert fits_ring(ReceiveTask("eth1", "", legs, 1.0), 1500, ring_mib) is fits
+    assert fits_ring(ReceiveTask("eth1", "", legs, 1.0), ring_mib) is fits
