@@ -139,7 +139,7 @@ def _write(folder: Path, place: Place, changes: list[Change]) -> None:
     """In one step: half a record would be none."""
     draft = folder / f"{RECORD}.draft"
     with draft.open("w") as file:
-        json.dump({"place": asdict(place), "changes": [asdict(one) for one in changes]}, file)
+        file.write(json.dumps({"place": asdict(place), "changes": [asdict(one) for one in changes]}))
         file.flush()
         os.fsync(file.fileno())
     draft.replace(folder / RECORD)

@@ -145,7 +145,7 @@ def load_program(name: str, instructions: bytes, kind: Literal["xdp", "tc"] = "x
     log = ctypes.create_string_buffer(_LOG_BYTES)
     # A tail call requires both programs to have the same attach type.
     attach_type = _BPF_XDP if kind == "xdp" else 0
-    options = _ProgramOptions(expected_attach_type=attach_type, log_size=len(log), log=ctypes.cast(log, c_void_p))
+    options = _ProgramOptions(expected_attach_type=attach_type, log_size=len(log), log=ctypes.addressof(log))
     options.size = ctypes.sizeof(options)
     fd = int(
         _library().calls.bpf_prog_load(
@@ -398,11 +398,11 @@ XDP_PASS = 2
 
 def run_once(program_fd: int, frame: bytes) -> tuple[int, bytes]:
     """Runs a program on one frame; returns its verdict and the resulting frame."""
-    out = ctypes.create_string_buffer(len(frame) + 16384)
+    out = ctypes.create_string_buffer(len(frame) + 16384)  # cast() would make a cycle of it, which lasts
     options = _TestRunOptions(
         data_in=frame,
         data_size_in=len(frame),
-        data_out=ctypes.cast(out, c_void_p),
+        data_out=ctypes.addressof(out),
         data_size_out=len(out),
         repeat=1,
     )
