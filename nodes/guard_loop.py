@@ -284,7 +284,7 @@ class Guard:
             return
         silent = now - self.last_word_ns > WORD_TIMEOUT_S * 1e9
         if self.state == "kept":
-            self.state = "over" if silent else "kept"
+            self.state, self.abandoned = "over" if silent else "kept", silent
         elif silent:
             self._end_by_itself(f"no message from the master for {WORD_TIMEOUT_S:.0f} s")
         elif self.limit_ns and now > self.limit_ns and self.state != "stopped":  # then captures are fetched

@@ -119,18 +119,19 @@ def test_who_comes_while_it_is_in_use_is_refused_or_waits(cluster: Standing) -> 
     assert waits.returncode == 0, out + err
 
 
-@pytest.mark.parametrize("victim", ["rank", "guard", "rank 0", "mpiexec"])
+@pytest.mark.parametrize("victim", ["rank", "frozen rank", "guard", "rank 0", "mpiexec"])
 def test_what_dies_between_two_runs_is_started_anew_and_the_run_says_so(cluster: Standing, victim: str) -> None:
     cluster.up()
     ranks = cluster.ranks()
     network = network_of(cluster, "m0")
     victims = {
         "rank": lambda: ranks["tx2"],
+        "frozen rank": lambda: ranks["tx2"],
         "guard": lambda: guard_of(ranks["rx1"]),
         "rank 0": lambda: rank_of(cluster, "m0", RANK0),
         "mpiexec": lambda: pids_of("mpiexec -launcher ssh", network)[0],
     }
-    os.kill(victims[victim](), signal.SIGKILL)
+    os.kill(victims[victim](), signal.SIGSTOP if victim == "frozen rank" else signal.SIGKILL)
     assert until(lambda: not any(Path(f"/proc/{rank}").exists() for rank in ranks.values())), "the others leave"
     document = cluster.run(cluster.scenario(ALL), 0)
     assert any("started anew" in note for note in document["notes"]), document["notes"]
