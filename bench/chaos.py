@@ -351,7 +351,7 @@ class Chaos:
         if (missing or document["doubts"]) and status != 3:
             return [f"exit {status}, with counts missing or in doubt: {document['doubts']}"]
         # That nodes were restored is promised too: rank 0 may be killed when all counts are in.
-        told = any(words in document["reason"] for words in ("user", "in phase 'restore'"))
+        told = any(words in document["reason"] for words in ("user", "in phase 'restore'", "taken down"))
         if not missing and not document["doubts"] and status == 3 and not told:
             return [f"exit 3 of a whole run: {document['reason']}"]
         return []

@@ -84,7 +84,7 @@ class World:
         """Until a node, or what is at the other end of a descriptor of `others`, may have said something."""
         self._drop_sent()
         # Every call of MPI takes in what has come: no socket is readable any more for a message that came with one.
-        came = any(self.world.Iprobe(MPI.ANY_SOURCE, tag) for tag in (TAG_MESSAGE, TAG_BULK))
+        came = any(self.world.Iprobe(MPI.ANY_SOURCE, tag) for tag in (TAG_BULK, TAG_MESSAGE))
         self._news.wait(others, longest_s, self._under_way() or came)
 
     def receive_piece(self, rank: int) -> bytes | None:

@@ -104,14 +104,13 @@ class Run:
         is_upf = self.plan.upf is not None or "pktswarm_upf" in self.inventory.variables
         self.dut_host = DutHost(source_of(self.inventory), "UPF" if is_upf else "device")
         self.record, self.gateways = Record(results), Gateways()
-        self._interrupts = 0
-        self._told_to_stop = 0
+        self._interrupts = self._told_to_stop = 0
         self._began = self._interrupted_at = self._last_event_s = 0.0
         self._refusal: PktswarmError | None = None
         self.control_plane: ControlPlane | None = None
-        self._kept = kept or KeptRanks(several=False)
-        self._lets_go = kept is None
+        self._kept, self._lets_go = kept or KeptRanks(several=False), kept is None
         self._without_upf = self._without_mpiexec = ""
+        self._has_met_all = False  # of the ranks: one that is lost before that was gone before the run
         self._frozen = False
         """Rank 0 does not respond, and is not waited for."""
 
@@ -159,7 +158,7 @@ class Run:
             if not given_back:
                 self._kept.drop(ranks)
             self._end_sessions()
-        return bool(self._interrupts or self._refusal) or self.ledger.phase not in BEFORE_WORDS
+        return bool(self._interrupts or self._refusal) or self._has_met_all
 
     # --- sessions -----------------------------------------------------------------------------------------------
 
@@ -303,6 +302,7 @@ class Run:
 
     def _look(self) -> None:
         """Checks the nodes and updates the plan once all have reported, before clock reading. Raises PktswarmError."""
+        self._has_met_all = True
         nodes = self.ledger.nodes.values()
         refuse_held(nodes)
         allowlist.refuse_interfaces(nodes, self.allow)

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from running import cluster_of, wait_for
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
 SHORT = "streams: [{name: s, rate_pps: 500, count_packets: 100}]\nreceive: {mode: count}\n"
+ATTEMPTS, LOOKS, SETTLED, LOOK_S = 10, 20, 10, 0.05
 EXPECT = "expect: {loss: 0, sent: intended}"
 
 
@@ -37,12 +39,30 @@ class Repeated:
     def __init__(self, cluster: Cluster, runs: int) -> None:
         self.cluster, self.runs = cluster, runs
         self.before = set(cluster.results())
-        scenario = cluster.scenario(SHORT + EXPECT)
-        self.process = cluster.start(scenario, "--repeat", str(runs), "--json")
+        self.scenario = cluster.scenario(SHORT + EXPECT)
+        self.process = self._begun()
+
+    def _begun(self) -> subprocess.Popen[str]:
+        return self.cluster.start(self.scenario, "--repeat", str(self.runs), "--json")
 
     def pause_after_first(self) -> None:
-        wait_for(self.process, "run 1 of")
-        self.process.send_signal(signal.SIGSTOP)
+        """A command that had ordered its second run when the signal came is left to its end, and another one begun."""
+        for _ in range(ATTEMPTS):
+            wait_for(self.process, "run 1 of")
+            self.process.send_signal(signal.SIGSTOP)
+            if self._is_between_runs():
+                return
+            self.finish()
+            self.process = self._begun()
+        raise AssertionError(f"the second run had begun in each of {ATTEMPTS} attempts")
+
+    def _is_between_runs(self) -> bool:
+        """A guard has a folder in a run, and the run cannot go on while its command is stopped."""
+        looks: list[bool] = []
+        while len(looks) < LOOKS:
+            time.sleep(LOOK_S)
+            looks.append(bool(self.cluster.in_var_tmp()))
+        return not any(looks[-SETTLED:])
 
     def finish(self) -> Path:
         self.process.send_signal(signal.SIGCONT)

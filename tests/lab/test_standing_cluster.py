@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import forked
+from failures import everything_of_a_run, go_dark
 from run_cluster import (
     LONG,
     PKTSWARM,
@@ -136,6 +137,18 @@ def test_what_dies_between_two_runs_is_started_anew_and_the_run_says_so(cluster:
     document = cluster.run(cluster.scenario(ALL), 0)
     assert any("started anew" in note for note in document["notes"]), document["notes"]
     assert cluster.shown()["state"] == "up" and cluster.ranks() != ranks
+
+
+def test_a_node_that_was_rebooted_unseen_between_two_runs_costs_the_next_one_a_launch(cluster: Standing) -> None:
+    """Nobody has missed its words yet: the run finds it gone when it begins."""
+    cluster.up()
+    ranks = cluster.ranks()
+    go_dark(cluster, "tx1")
+    for pid in everything_of_a_run(cluster, "tx1"):
+        os.kill(pid, signal.SIGKILL)
+    go_dark(cluster, "tx1", up=True)
+    document = cluster.run(cluster.scenario(ALL), 0)
+    assert document["totals"][-1]["lost_packets"] == 0 and not {*cluster.ranks().values()} & {*ranks.values()}
 
 
 def test_a_daemon_that_is_killed_takes_its_ranks_along_and_runs_go_on_without(cluster: Standing) -> None:
