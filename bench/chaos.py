@@ -263,8 +263,8 @@ class Chaos:
         rng = random.Random(f"{self.seed} {number}")  # noqa: S311 - a seed makes it repeatable
         at_s = self._moment(kind, rng)
         first = packets(self.cluster)
-        run, told, out, err = self._disturbed(KINDS_STANDING[kind], at_s, rng)
-        armed = told.armed_before_the_failure
+        run, progress, out, err = self._disturbed(KINDS_STANDING[kind], at_s, rng)
+        armed = progress.armed_before_the_failure
         found = (
             [] if run.returncode in (0, 2, 3) or kind == "command line killed" else [f"exit {run.returncode}: {err}"]
         )
@@ -278,14 +278,14 @@ class Chaos:
         found += self._behind_it(kind)
         document = json.loads(out) if out else None
         if document is not None:
-            found += disagreements(document, told.before or first, after, "link" in kind or kind in NODE_LOST)
+            found += disagreements(document, progress.before or first, after, "link" in kind or kind in NODE_LOST)
             found += self._status(document, run.returncode)
             found += self._others(document) if armed and ("'s rank" in kind or kind in COSTS_ITS_OWN) else []
         found += self._report()
         if kind == "node powered off":
             self.take_down()
             self.bring_up()
-        return [f"at {at_s:.2f} s ({told.phase}): {one}" for one in found]
+        return [f"at {at_s:.2f} s ({progress.phase}): {one}" for one in found]
 
     def _moment(self, kind: str, rng: random.Random) -> float:
         """Seconds after the command."""
@@ -293,15 +293,15 @@ class Chaos:
 
     def _disturbed(
         self, failure: Failure, at_s: float, rng: random.Random
-    ) -> tuple[subprocess.Popen[str], _Told, str, str]:
+    ) -> tuple[subprocess.Popen[str], _Progress, str, str]:
         """A run that meets a failure: its process, what it said of its phases, and its output and errors."""
         begun = time.monotonic()
         run = self.cluster.start(self.scenario, "--json")
-        told = _Told(run, self.cluster)
-        told.follow(begun + at_s)
-        told.armed_before_the_failure = told.before is not None
+        progress = _Progress(run, self.cluster)
+        progress.follow(begun + at_s)
+        progress.armed_before_the_failure = progress.before is not None
         with failure(self.cluster, run, rng):
-            return run, told, *told.end()
+            return run, progress, *progress.end()
 
     def _is_still(self) -> bool:
         return not self._guards() and not self._programs()
@@ -351,8 +351,8 @@ class Chaos:
         if (missing or document["doubts"]) and status != 3:
             return [f"exit {status}, with counts missing or in doubt: {document['doubts']}"]
         # That nodes were restored is promised too: rank 0 may be killed when all counts are in.
-        told = any(words in document["reason"] for words in ("user", "in phase 'restore'", "taken down"))
-        if not missing and not document["doubts"] and status == 3 and not told:
+        is_named = any(words in document["reason"] for words in ("user", "in phase 'restore'", "taken down"))
+        if not missing and not document["doubts"] and status == 3 and not is_named:
             return [f"exit 3 of a whole run: {document['reason']}"]
         return []
 
@@ -403,7 +403,7 @@ class StandingChaos(Chaos):
 
     def _disturbed(
         self, failure: Failure, at_s: float, rng: random.Random
-    ) -> tuple[subprocess.Popen[str], _Told, str, str]:
+    ) -> tuple[subprocess.Popen[str], _Progress, str, str]:
         with contextlib.ExitStack() as stack:
             if at_s < 0:
                 nobody = subprocess.Popen(["true"], text=True)
@@ -411,12 +411,12 @@ class StandingChaos(Chaos):
                 nobody.wait()
                 time.sleep(-at_s)
             run, begun = self._start(), time.monotonic()
-            told = _Told(run, self.cluster)
+            progress = _Progress(run, self.cluster)
             if at_s >= 0:
-                told.follow(begun + at_s)
-                told.armed_before_the_failure = told.before is not None
+                progress.follow(begun + at_s)
+                progress.armed_before_the_failure = progress.before is not None
                 stack.enter_context(failure(self.cluster, run, rng))
-            return run, told, *told.end()
+            return run, progress, *progress.end()
 
     def _start(self) -> subprocess.Popen[str]:
         """By the loaded process, which forked.popen() would leave aside."""
@@ -445,7 +445,7 @@ class StandingChaos(Chaos):
         return [] if whole else [f"the second run: exit {run.returncode}: {err[-500:]} {out[-500:]}"]
 
 
-class _Told:
+class _Progress:
     """What a run says of its phases while it goes."""
 
     def __init__(self, run: subprocess.Popen[str], cluster: Cluster) -> None:

@@ -27,6 +27,8 @@ streams: [{name: s, rate_pps: 3000, count_packets: 300}]
 expect: {loss: 0}
 """
 WARM_RUNS = 10
+NAMED = ("transmit", "receive", *(f"{side}{number}" for side in ("tx", "rx") for number in (1, 2, 3)))
+"""Words of a command line that name its process."""
 PAGE_KB = os.sysconf("SC_PAGE_SIZE") / 1024
 
 
@@ -56,12 +58,9 @@ def _process(entry: Path, words: list[str]) -> Process:
     rollup = dict(line.split(":", 1) for line in (entry / "smaps_rollup").read_text().splitlines()[1:])
     private = sum(int(rollup[key].split()[0]) for key in ("Private_Clean", "Private_Dirty"))
     name = " ".join(
-        word for word in words if word.startswith(("pktswarm.", "from pktswarm", "--host")) or word in ROLES
+        word for word in words if word.startswith(("pktswarm.", "from pktswarm", "--host")) or word in NAMED
     )
     return Process(name or words[0], private, len(list((entry / "fd").iterdir())))
-
-
-ROLES = ("transmit", "receive", *(f"{side}{number}" for side in ("tx", "rx") for number in (1, 2, 3)))
 
 
 def temporary(pids: list[int]) -> set[str]:

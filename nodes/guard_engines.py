@@ -96,16 +96,16 @@ class Engines:
         for engine in self._all:
             with self._noted():
                 if isinstance(engine, Receiver):
-                    engine.last_arrival_ns = self._seen_ns()
+                    engine.last_arrival_ns = self._seen_by_others_ns(engine)
                 engine.stop()
 
-    def _seen_ns(self) -> int | None:
-        """None where no engine knows."""
-        seen = []
+    def _seen_by_others_ns(self, asking: Receiver) -> int | None:
+        """None where no other engine knows; the asking one then takes its time."""
         for engine in self._all:
             with contextlib.suppress(EngineError, OSError):
-                seen += [engine.seen_ns()] if isinstance(engine, Receiver) else []
-        return max((at_ns for at_ns in seen if at_ns is not None), default=None)
+                if isinstance(engine, Receiver) and engine is not asking and (at_ns := engine.seen_ns()) is not None:
+                    return at_ns
+        return None
 
     def restore(self) -> None:
         for engine in self._all:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from pktswarm.traffic.errors import EXIT_NOT_AS_EXPECTED, PktswarmError
 from pktswarm.traffic.protocol.codec import to_object
 
 if TYPE_CHECKING:
+    from pktswarm.master.cluster.inventory import Inventory
     from pktswarm.master.run.cluster_lease import Daemon
     from pktswarm.master.run.kept_ranks import KeptRanks
     from pktswarm.traffic.protocol.cluster_events import ClusterEvent, Shown
@@ -61,28 +63,16 @@ def up(
     Exit status: 0 the cluster is up; 2 bad input or a host that cannot be reached; 3 a node is in use.
     """
     from pktswarm.master.cluster import inventory as inventories
-    from pktswarm.master.run.cluster_lease import Daemon, Lease
 
     inventory = inventories.load(hosts)
     with _preloading(hosts) if preload else contextlib.nullcontext(_no_cluster) as follow:
         enter_lab(hosts)
-        was_there = Daemon.of(hosts)
-        daemon = was_there or _spawned(hosts, idle, patience)
-        try:
-            notes = Lease(daemon).take(inventory, patience, _progress)
-        except PktswarmError:
-            if was_there is None:
-                _end(hosts)
-            raise
-        finally:
-            daemon.close()
-        if notes is None:
-            raise PktswarmError(f"{hosts}: the cluster ended while its ranks were started")
+        was_there, notes = _with_ranks(hosts, inventory, idle, patience)
         follow(_shown(hosts))
     for note in notes:
         print(note, file=sys.stderr)
     count = sum(len(host.roles) for host in inventory.hosts)
-    already = " already" if was_there is not None else ""
+    already = " already" if was_there else ""
     print(f"the cluster of {hosts} is{already} up: {count} ranks on {len(inventory.hosts)} hosts")
 
 
@@ -128,6 +118,25 @@ def held_by(hosts: Path) -> str:
     return "" if shown is None else shown.run
 
 
+def _with_ranks(hosts: Path, inventory: Inventory, idle_s: float, patience: float) -> tuple[bool, list[str]]:
+    """Make sure that there is a daemon and that its ranks are up. Returns whether there was one, and notes."""
+    from pktswarm.master.run.cluster_lease import Daemon, Lease
+
+    was_there = Daemon.of(hosts)
+    daemon = was_there or _spawned(hosts, idle_s, patience)
+    try:
+        notes = Lease(daemon).take(inventory, patience, _progress)
+    except PktswarmError:
+        if was_there is None:
+            _end(hosts)
+        raise
+    finally:
+        daemon.close()
+    if notes is None:
+        raise PktswarmError(f"{hosts}: the cluster ended while its ranks were started")
+    return was_there is not None, notes
+
+
 def _spawned(hosts: Path, idle_s: float, patience: float) -> Daemon:
     from pktswarm.master.run.cluster_lease import Daemon
 
@@ -166,10 +175,12 @@ def _preloading(hosts: Path) -> Iterator[Callable[[Shown | None], None]]:
     with process.stdin as order, process.stdout as answer:
 
         def follow(cluster: Shown | None) -> None:
-            with contextlib.suppress(BrokenPipeError):
-                if cluster is not None:
-                    print(cluster.pid, file=order, flush=True)
-                    answer.readline()
+            if cluster is None:
+                return
+            with contextlib.suppress(BrokenPipeError):  # its end shows in the answer
+                os.write(order.fileno(), f"{cluster.pid}\n".encode())
+            if not answer.readline() and process.wait():
+                print("the program could not be preloaded: commands load it themselves", file=sys.stderr)
 
         yield follow  # without an order it ends with the pipe
 

@@ -74,7 +74,7 @@ def handed_over(words: list[str]) -> int | None:
             lines = Lines(connection, decode_invocation_event)
             _send_streams(connection)
             lines.send(Invoke(sys.argv[0], words, dict(os.environ)))
-            answer = _event(lines, ANSWER_S)
+            answer = lines.next(ANSWER_S)
         except (OSError, MessageError):
             return None
         return _attended(lines, answer.pid) if isinstance(answer, Ready) else None
@@ -98,16 +98,6 @@ def _send_streams(connection: socket.socket) -> None:
         os.close(folder)
 
 
-def _event(lines: Lines[InvocationEvent], timeout_s: float | None) -> InvocationEvent | None:
-    """The next event; None: none came in time, or none comes."""
-    while not lines.closed:
-        for event, _ in lines.messages():
-            return event
-        if not lines.receive(timeout_s) and not lines.closed:
-            return None
-    return None
-
-
 def _attended(lines: Lines[InvocationEvent], pid: int) -> int | None:
     """Let the process begin, and wait for its end."""
     try:
@@ -117,9 +107,9 @@ def _attended(lines: Lines[InvocationEvent], pid: int) -> int | None:
     try:
         with _passing_on(process):
             lines.send(Go())
-            ended = _event(lines, None)
+            ended = lines.next(None)
             select.select([process], [], [], END_S)
-    except BrokenPipeError:
+    except ConnectionError:
         ended = None
     finally:
         os.close(process)

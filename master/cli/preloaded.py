@@ -21,7 +21,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TextIO, cast
 
@@ -82,6 +82,7 @@ class Preloaded:
         self._working: dict[int, Lines[Invocation]] = {}
         """Copies that work, and the connections to their commands."""
         self._files = _loaded_files()
+        self._states = _states(self._files)
 
     def serve(self) -> Request | None:
         """Returns None when the cluster has ended, and, in a copy of this process, the command that it works for."""
@@ -91,9 +92,13 @@ class Preloaded:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 4096)
             self._reap()
-            if self._life in ready or self._files != _loaded_files():
+            if self._life in ready:
                 return None
-            if self._listener.fileno() in ready and (request := self._received()) and self._is_copy(request):
+            if self._listener.fileno() not in ready:
+                continue
+            if self._states != _states(self._files):
+                return None
+            if (request := self._received()) and self._is_copy(request):
                 return request
 
     def _received(self) -> Request | None:
@@ -102,14 +107,19 @@ class Preloaded:
         lines, descriptors = Lines(connection, decode_invocation), list[int]()
         connection.settimeout(ANSWER_S)
         try:
-            pid = peer(connection).pid
+            command = peer(connection)
+            if command.uid != os.geteuid():  # nothing is read of a stranger, who could keep this process at it
+                raise MessageError("not the same user")
             _, descriptors, _, _ = socket.recv_fds(connection, 1, 4)
-            order = _order(lines, ANSWER_S)
+            order = lines.next(ANSWER_S)
             if not isinstance(order, Invoke) or len(descriptors) != 4:
                 raise MessageError("no invocation came")
-            if differing := difference(_circumstances(str(pid)), _circumstances("self"), order.environment):
+            process = Path("/proc", str(command.pid))
+            status, own = _status(process), Path("/proc/self")
+            theirs, ours = _circumstances(process, status), _circumstances(own, _status(own))
+            if differing := difference(theirs, ours, order.environment):
                 raise MessageError(differing)
-            return Request(lines, descriptors, order, _ignored(pid), _umask(pid))
+            return Request(lines, descriptors, order, _ignored(status), int(status["Umask"], 8))
         except (OSError, MessageError) as error:
             _close(descriptors)
             with contextlib.suppress(OSError):
@@ -150,15 +160,6 @@ class Preloaded:
             lines.socket.close()
 
 
-def _order(lines: Lines[Invocation], timeout_s: float | None) -> Invocation | None:
-    while not lines.closed:
-        for order, _ in lines.messages():
-            return order
-        if not lines.receive(timeout_s) and not lines.closed:
-            return None
-    return None
-
-
 def _close(descriptors: list[int]) -> None:
     for each in descriptors:
         os.close(each)
@@ -167,22 +168,28 @@ def _close(descriptors: list[int]) -> None:
 # --- circumstances ------------------------------------------------------------------------------------------------
 
 
-def _loaded_files() -> dict[str, tuple[int, int]]:
-    """The files of all loaded modules, with the time of their last change and their size."""
-    found = {}
-    for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None)
-        with contextlib.suppress(OSError):
-            if isinstance(path, str):
-                state = Path(path).stat()
-                found[path] = (state.st_mtime_ns, state.st_size)
+def _loaded_files() -> list[Path]:
+    """The files of all modules that are loaded now."""
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return [Path(file) for file in files if isinstance(file, str)]
+
+
+def _states(files: Iterable[Path]) -> list[tuple[int, int]]:
+    """Time of the last change and size of each; zeros of one that is gone."""
+    found = []
+    for file in files:
+        try:
+            state = file.stat()
+        except OSError:
+            found.append((0, 0))
+        else:
+            found.append((state.st_mtime_ns, state.st_size))
     return found
 
 
-def _circumstances(pid: str) -> dict[str, str]:
-    """What a process inherits, and a copy of this process would inherit from here instead. Raises OSError."""
-    process = Path("/proc", pid)
-    status = _status(process)
+def _circumstances(process: Path, status: Mapping[str, str]) -> dict[str, str]:
+    """What a process inherits, and a copy of this process would inherit from here instead. `process`: its folder in
+    /proc. Raises OSError."""
     behind_name = (process / "stat").read_text().rpartition(")")[2].split()  # from field 3 on
     return {
         **{name: status.get(name, "") for name in STATUS},
@@ -210,13 +217,9 @@ def _status(process: Path) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def _ignored(pid: int) -> set[int]:
-    mask = int(_status(Path(f"/proc/{pid}"))["SigIgn"], 16)
+def _ignored(status: Mapping[str, str]) -> set[int]:
+    mask = int(status["SigIgn"], 16)
     return {number for number in PASSED_ON if mask >> (number - 1) & 1}
-
-
-def _umask(pid: int) -> int:
-    return int(_status(Path(f"/proc/{pid}"))["Umask"], 8)
 
 
 # --- the copy -----------------------------------------------------------------------------------------------------
@@ -226,7 +229,7 @@ def work(request: Request, do: Callable[[], None]) -> NoReturn:
     """Become the process of a command, do it, and end without freeing every object first, which takes as long as the
     rest of a short command."""
     _become(request)
-    if not isinstance(_order(request.lines, None), Go):
+    if not isinstance(request.lines.next(None), Go):
         os._exit(0)  # nobody is there
     _die_with(request.lines.socket)
     status = _done(do)
@@ -299,14 +302,12 @@ def _done(do: Callable[[], None]) -> int:
 
 
 def _life() -> int:
-    """A descriptor of the daemon's process, whose number comes over the standard input. Exits where none comes."""
+    """A descriptor of the daemon's process, whose number comes over the standard input. Exits where none comes. Raises
+    OSError where the kernel has no such descriptors (before Linux 5.3), or the daemon is gone."""
     number = sys.stdin.readline().strip()
     if not number.isdigit():
         sys.exit(0)
-    try:
-        return os.pidfd_open(int(number))
-    except OSError:
-        sys.exit(0)
+    return os.pidfd_open(int(number))
 
 
 def main() -> None:

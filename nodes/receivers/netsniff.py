@@ -69,16 +69,16 @@ def parse(text: str) -> Closing:
 
 
 def fits_ring(task: ReceiveTask, ring_mib: int) -> bool:
-    """Whether the ring could hold all frames of the task twice, so that the speed of the writing does not matter.
+    """Whether the ring could hold all frames of the task twice, so that the speed of the writing does not matter. The
+    number of a stream that a program steers is not known.
 
     netsniff-ng then writes frame by frame: to write many at once it makes and locks buffers of 64 MB when it starts, 40
     ms of processor time on a PC, and a sixteenth of a board's memory.
     """
-    frames = [leg.intended_packets for leg in task.legs]
-    if not frames or None in frames:
+    known = [leg.intended_packets for leg in task.legs if leg.intended_packets is not None and not leg.steered]
+    if not known or len(known) < len(task.legs):
         return False
-    frame_bytes = Interface(task.interface).mtu + RING_OVERHEAD_BYTES
-    return 2 * sum(number or 0 for number in frames) * frame_bytes <= ring_mib << 20
+    return 2 * sum(known) * (Interface(task.interface).mtu + RING_OVERHEAD_BYTES) <= ring_mib << 20
 
 
 class _Run:

@@ -125,7 +125,7 @@ class XdpReceiver(Receiver):
 
     def seen_ns(self) -> int | None:
         """None where packets are put together: a fragment of one that is not whole passes on unseen."""
-        if not self.attached or fragments.together_ms(self.task):
+        if not self.attached or self._program is None or fragments.together_ms(self.task):
             return None
         last_ns = self.figures.last_arrival_ns()
         return last_ns and last_ns + time.monotonic_ns() - time.clock_gettime_ns(self._clock)

@@ -8,6 +8,7 @@ import os
 import pty
 import resource
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from pktswarm.master.cli import entry
+from pktswarm.master.cli import cluster, entry
 from pktswarm.master.cli.defaults import DEFAULT_HOSTS
+from pktswarm.traffic.protocol.cluster_events import Shown
 
 LIMIT_S = 20.0
 SERVER = """
@@ -254,3 +256,24 @@ def test_changed_code_ends_the_loaded_process(tmp_path: Path) -> None:
 def test_the_inventory_is_found_among_the_words(words: list[str]) -> None:
     assert entry._hosts(["run", *words]) == Path("a")
     assert entry._hosts(["run", "x"]) == DEFAULT_HOSTS
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_nothing_is_read_of_another_user(server: Server) -> None:
+    program = (
+        "import os, socket, sys; os.setuid(65534); s = socket.socket(socket.AF_UNIX);"
+        "s.connect(sys.argv[1].replace('@', chr(0))); print(s.recv(1000).decode())"
+    )
+    name = entry.socket_name(server.hosts).replace("\0", "@")
+    done = subprocess.run([sys.executable, "-c", program, name], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"event": "declined", "reason": "not the same user"}
+
+
+def test_a_program_that_cannot_be_preloaded_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    shown = Shown("hosts.yml", "up", "", os.getpid(), "", [], "", 0, 0, 0.0, 0.0, "")
+    with cluster._preloading(tmp_path / "hosts.yml") as follow:
+        follow(shown)
+    assert capsys.readouterr().err == "the program could not be preloaded: commands load it themselves\n"

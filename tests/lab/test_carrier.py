@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from subprocess import PIPE
 
@@ -55,16 +54,6 @@ with tempfile.TemporaryDirectory() as spool:
     finally:
         engine.restore()
 """
-
-
-@pytest.fixture
-def wire() -> Iterator[Wire]:
-    made = Wire()
-    try:
-        made.up()
-        yield made
-    finally:
-        made.down()
 
 
 def prepared(wire: Wire, back_s: float, does: str = "receives") -> subprocess.Popen[str]:

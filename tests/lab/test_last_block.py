@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
 from subprocess import PIPE
 
 import pytest
@@ -55,16 +54,6 @@ finally:
     engines.stop()
     engines.restore()
 """
-
-
-@pytest.fixture
-def wire() -> Iterator[Wire]:
-    made = Wire()
-    try:
-        made.up()
-        yield made
-    finally:
-        made.down()
 
 
 def stranger(number: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,10 @@ def test_a_capture_whose_ring_can_hold_it_twice_is_written_frame_by_frame(
     monkeypatch.setattr(Interface, "mtu", 1500)
     legs = [Leg(n, "s", "tx1", "rx1", "stream", intended_packets=number) for n, number in enumerate(packets)]
     assert fits_ring(ReceiveTask("eth1", "", legs, 1.0), ring_mib) is fits
+
+
+def test_a_stream_whose_rate_a_program_can_raise_has_no_known_number_of_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Interface, "mtu", 1500)
+    leg = Leg(0, "s", "tx1", "rx1", "stream", intended_packets=10)
+    assert fits_ring(ReceiveTask("eth1", "", [leg], 1.0), 16)
+    assert not fits_ring(ReceiveTask("eth1", "", [replace(leg, steered=True)], 1.0), 16)

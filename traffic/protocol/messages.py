@@ -58,6 +58,14 @@ class Lines(Generic[M]):
         self._buffer += data
         return bool(data)
 
+    def next(self, timeout_s: float | None) -> M | None:
+        """The next message, for which nothing may come for `timeout_s`; None: none came, or the stream has ended."""
+        while True:
+            for message, _ in self.messages():
+                return message
+            if not self.receive(timeout_s):
+                return None
+
     def messages(self) -> Iterator[tuple[M, bytes]]:
         """Whole messages received so far, with their raw bytes. After a MessageError the next call continues."""
         while (end := self._buffer.find(b"\n")) >= 0:
