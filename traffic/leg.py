@@ -37,6 +37,7 @@ class MatchData:
     ranges: tuple[tuple[int, int, int, int], ...] = ()
     """(first bit, bits, lowest value, highest value)."""
     others: tuple[MatchData, ...] = ()
+    tags: tuple[tuple[int, int] | None, ...] = ()
     stream: int | None = None
 
 

@@ -8,7 +8,7 @@ from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.plan import interactive, session_traces
 from pktswarm.master.plan.plan import Plan
 from pktswarm.master.plan.resolve_connections import matches_between
-from pktswarm.master.plan.resolve_traces import ends_of_share
+from pktswarm.master.plan.resolve_traces import ends_of_share, recorded_tags
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.counting.match import Match, uncountable
@@ -36,6 +36,8 @@ def add_trace_matches(resolved: Resolved, plan: Plan, known: dict[str, Host], se
             share = plan.shares.get(leg.id)  # an interactive leg has none
             if share is not None and (tag := share.prepared.settings.tag):
                 match = Match(match.mask + b"\xff" * len(tag), match.value + tag, others=match.others)
+            elif share is not None:
+                match = replace(match, tags=recorded_tags(share))
             resolved.legs[index] = replace(leg, match=match.to_data())
 
 

@@ -17,9 +17,9 @@ from pktswarm.master.plan.resolve_connections import addressed
 from pktswarm.master.plan.resolve_streams import tunnelled, with_match, with_records
 from pktswarm.master.plan.resolve_traces import (
     carried,
+    check_tags,
     check_trace_mtu,
     interactive_legs,
-    refuse_tagged_trace,
     with_file,
 )
 from pktswarm.master.plan.resolved import Resolved, choose_engine
@@ -72,7 +72,7 @@ def resolve(
             chosen = choose_engine(leg, reports[leg.source], resolved)
             if leg.merged_into is None:
                 check_trace_mtu(leg, share, reports)
-                refuse_tagged_trace(share, scenario.receive.mode)
+                check_tags(share, scenario.receive.mode)
             through = None
             if leg.id in plan.trace_sessions and leg.merged_into is None:
                 share, through = carried(leg, share, plan, known, sessions, resolved)

@@ -9,18 +9,22 @@ from typing import Any
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.plan import interactive, session_traces
 from pktswarm.master.plan.plan import Plan
-from pktswarm.master.plan.resolve_streams import ETHERNET_HEADER_BYTES
 from pktswarm.master.plan.resolved import Resolved, choose_engine, play
 from pktswarm.master.plan.routed import far_end
 from pktswarm.master.plan.shares import Share
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.capture.files import write_pcap
+from pktswarm.traffic.counting.match import Tag
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.prepare import Endpoint
 from pktswarm.traffic.leg import AddressPool, Leg
 from pktswarm.traffic.replay import files, stamps
 from pktswarm.traffic.replay.ends import ends_of
 from pktswarm.traffic.replay.prepare import Nodes, check_lengths, frames_of
+from pktswarm.traffic.replay.tags import outer_tags
+
+MOST_TAGS = 16
+"""In a capture of one trace; None for packets without a tag is one of them."""
 
 
 def check_trace_mtu(leg: Leg, share: Share, reports: dict[str, dict[str, Any]]) -> None:
@@ -52,18 +56,24 @@ def carried(
     return standing, session_traces.nodes(tunnels, plan.upf, known[gnb], known[core], share.downlink)
 
 
-def refuse_tagged_trace(share: Share, mode: str) -> None:
-    columns = share.prepared.pieces.columns
-    tagged = columns.l3[share.rows] > ETHERNET_HEADER_BYTES
-    if share.prepared.settings.tag is None and tagged.any() and mode == "capture":
+def check_tags(share: Share, mode: str) -> None:
+    """Raise BadInput where the packets have more VLAN tags than a receiver captures."""
+    if mode == "capture" and len(tags := recorded_tags(share)) > MOST_TAGS:
         raise BadInput(
             share.prepared.parsed.path,
-            f"packet {columns.number[share.rows][tagged].min()} has a VLAN tag, and a capture does not keep the "
-            "tags of a trace",
+            f"its packets have {len(tags)} VLAN tags, and each takes a capture file of its own",
             key="receive.mode",
             value=mode,
-            allowed="count, or one tag for all (vlan)",
+            allowed=f"{MOST_TAGS} tags; mode count; or one tag for all (vlan)",
         )
+
+
+def recorded_tags(share: Share) -> tuple[Tag | None, ...]:
+    """The outermost VLAN tags that the packets keep from the recording; empty: they all have none, or get one."""
+    if share.prepared.settings.tag is not None:
+        return ()
+    tags = outer_tags(share.prepared.pieces.columns, share.rows)
+    return () if tags == (None,) else tags
 
 
 def with_file(leg: Leg, share: Share, known: dict[str, Host], resolved: Resolved, through: Nodes | None = None) -> Leg:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from pathlib import Path
 
 from pktswarm.traffic.capture.files import Packet, read_capture
@@ -18,11 +19,11 @@ def captured_packets(
     captures: list[Path], legs: list[Leg], kept: set[int] | None = None
 ) -> tuple[dict[int, list[Packet]], int]:
     """Leg id → its captured packets in order, and the number of frames that belong to no leg. `kept`: the legs whose
-    packets are returned; None: all."""
+    packets are returned; None: all. The packets of a trace with several VLAN tags are in several captures."""
     matches = [(leg.id, Match.from_data(leg.match)) for leg in legs]
     by_leg: dict[int, list[Packet]] = {leg.id: [] for leg in legs if kept is None or leg.id in kept}
     unmatched = 0
-    for packet in (packet for path in captures for packet in read_capture(path)):
+    for packet in heapq.merge(*map(read_capture, captures), key=lambda packet: packet.time_ns):
         owner = next((number for number, match in matches if match.matches(packet.data)), None)
         if owner is None:
             unmatched += 1

@@ -212,7 +212,7 @@ class NetsniffReceiver(Receiver):
         matches = [(counts[leg.id], Match.from_data(leg.match)) for leg in self.task.legs]
         for tag, run in self._runs.items():
             closing = run.closing()
-            mine = [(count, match) for count, match in matches if match.outer_tag == tag]
+            mine = [(count, match) for count, match in matches if tag in match.captured_tags]
             assert run.file is not None
             written = count_file(run.file, mine)
             if written != closing.incoming:
@@ -221,8 +221,8 @@ class NetsniffReceiver(Receiver):
                     self.name, f"{run.file.path.name} holds {written} frames: {said}", run.process.output()
                 )
             for count, _ in mine:
-                count.dropped_packets = closing.unread
-                count.output = run.process.output()
+                count.dropped_packets += closing.unread
+                count.output += run.process.output()
         return list(counts.values())
 
 
@@ -257,8 +257,8 @@ def count_file(file: CaptureFile, matches: list[tuple[ReceiveCount, Match]]) -> 
             if match.matches(frame):
                 count.received_packets += 1
                 count.received_bytes = (count.received_bytes or 0) + wire_bytes
-                count.first_ns = time_ns if count.first_ns is None else count.first_ns
-                count.last_ns = time_ns
+                count.first_ns = time_ns if count.first_ns is None else min(count.first_ns, time_ns)
+                count.last_ns = time_ns if count.last_ns is None else max(count.last_ns, time_ns)
                 break
     if file.cut:
         raise EngineError(NetsniffReceiver.name, f"{file.path.name}: the last record is cut off")
@@ -269,7 +269,7 @@ def capture_filters(matches: dict[int, Match], mac: str, user: cbpf.Program) -> 
     """One filter for untagged frames, and one for each outermost tag that a leg has."""
     targets = {bytes.fromhex(mac.replace(":", "")), *(one.target_mac for one in matches.values() if one.target_mac)}
     mine = cbpf.any_of(*(_mac_at(0, target) for target in sorted(targets)))
-    tags: set[Tag] = {None, *(match.outer_tag for match in matches.values())}
+    tags: set[Tag] = {None, *(tag for match in matches.values() for tag in match.captured_tags)}
     return {tag: cbpf.all_of(_not_own(), mine, _has_tag(tag), user, cbpf.ACCEPT) for tag in tags}
 
 

@@ -99,13 +99,39 @@ def test_every_packet_of_a_real_capture_is_accounted_for(cluster: Cluster, name:
     pools = "users: {first: 10.60.0.1}, servers: {first: 10.70.0.1}"
     keys = f"{pools}, direction: both, gtpu: {{teid: 1}}, oversize: cut, longest_gap_s: 0.05, speed: 5"
     keys += f", engine: xdp, options: {{stamp: {stamp}}}"
-    # A capture does not keep the tags of a trace that has some, but one tag for all.
-    keys += ", vlan: 7" if name == "ipv6_in_gtp.pcap" else ""
     document = cluster.trace(f"file: {path}, {keys}")
     all_as_intended(document, sum(row["sent_packets"] for row in document["rows"]))
-    # netsniff-ng receives tagged frames from a veth, and it reads no stamps.
-    if stamp == "true" and "vlan" not in keys:
+    if stamp == "true":
         by_number(document["rows"])
+
+
+TAGS = ("", "81000007", "8100e007", "88a8006481000007", "81000007810000078100000a", "")
+
+
+@pytest.mark.parametrize("engine", ["xdp", "tcpreplay"])
+def test_the_packets_of_a_trace_are_captured_with_the_tags_that_they_had(
+    cluster: Cluster, tmp_path: Path, engine: str
+) -> None:
+    """Each outermost tag has a capture of its own, with the tag put back; together they are in order."""
+    recorded = [one.data for one in read_capture(CONFIGS / "traces" / "lab.pcapng")]
+    short = [data for data in recorded if len(data) < 1400 and data[12:14] in (b"\x08\x00", b"\x86\xdd")]
+    packets = [
+        Packet(number * 100_000, data[:12] + bytes.fromhex(TAGS[number % len(TAGS)]) + data[12:])
+        for number, data in enumerate(short[: len(short) // len(TAGS) * len(TAGS)])
+    ]
+    path = tmp_path / "tags.pcap"
+    path.write_bytes(write_pcap(packets))
+    document = cluster.trace(f"file: {path}, engine: {engine}, timing: original")
+    all_as_intended(document, len(packets))
+    captures = {file.name: list(read_capture(file)) for file in (Path(document["results"]) / "captures").iterdir()}
+    outermost = {name: {packet.data[12:16].hex() for packet in found} for name, found in captures.items()}
+    tagged = {f"rx1-capture-eth1-{tag[:4]}-{tag[4:]}.pcap": {tag} for tag in ("81000007", "8100e007", "88a80064")}
+    assert outermost.items() > tagged.items() and len(captures) == 4
+    assert [file for file in outermost if file not in tagged] == ["rx1-capture-eth1.pcap"]
+    stacks = [packet.data[12:26].hex() for found in captures.values() for packet in found]
+    for tags in TAGS:
+        alike = sum(stack.startswith(tags + "0800") or stack.startswith(tags + "86dd") for stack in stacks)
+        assert alike == sum(one == tags for one in TAGS) * len(packets) // len(TAGS)
 
 
 def by_number(rows: list[dict[str, Any]]) -> None:

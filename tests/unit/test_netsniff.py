@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pktswarm.nodes.interface import Interface
-from pktswarm.nodes.receivers.netsniff import Closing, count_file, fits_ring, parse
+from pktswarm.nodes.receivers.netsniff import Closing, capture_filters, count_file, fits_ring, parse
+from pktswarm.traffic.capture import cbpf
 from pktswarm.traffic.capture.netsniff import CaptureFile
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput, EngineError
@@ -82,3 +83,15 @@ def test_a_stream_whose_rate_a_program_can_raise_has_no_known_number_of_frames(m
     leg = Leg(0, "s", "tx1", "rx1", "stream", intended_packets=10)
     assert fits_ring(ReceiveTask("eth1", "", [leg], 1.0), 16)
     assert not fits_ring(ReceiveTask("eth1", "", [replace(leg, steered=True)], 1.0), 16)
+
+
+def test_the_counts_of_a_trace_with_several_tags_are_of_all_its_captures(tmp_path: Path) -> None:
+    """The times too, whichever file is read first."""
+    match = replace(Match.rest("02:00:00:00:00:0a", "02:00:00:00:00:0b"), tags=(None, (0x8100, 7)))
+    tagged = FRAME[:12] + bytes.fromhex("81000007") + FRAME[12:]
+    count = ReceiveCount(1, "netsniff-ng", 0, 0)
+    count_file(write(tmp_path / "late.pcap", [b"\xff" * 60, tagged, tagged]), [(count, match)])
+    count_file(write(tmp_path / "early.pcap", [FRAME]), [(count, match)])
+    assert (count.received_packets, count.received_bytes) == (3, 2 * len(tagged) + len(FRAME))
+    assert (count.first_ns, count.last_ns) == (5_000_000_000, 5_000_000_002)
+    assert set(capture_filters({1: match}, "02:00:00:00:00:0b", cbpf.ACCEPT)) == {None, (0x8100, 7)}

@@ -1,5 +1,6 @@
 """Who sends what to whom: pairs, shares that add up exactly, engines chosen with their reasons, tasks."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -384,14 +385,44 @@ def test_a_traces_frames_go_from_node_to_node_and_belong_to_it_alone(tmp_path: P
     assert not any(Match.from_data(leg.match).matches(frame) for leg in made.legs if leg.kind == "stream")
 
 
-def test_a_tagged_trace_is_refused_in_a_capture_and_counted_otherwise(tmp_path: Path) -> None:
-    path = trace_file(tmp_path, [100])
+def tagged_trace(folder: Path, tags: Iterable[str]) -> None:
+    path = trace_file(folder, [100])
     frame = path.read_bytes()[-100:]
-    path.write_bytes(write_pcap([Packet(0, frame[:12] + b"\x81\x00\x00\x07" + frame[12:])]))
-    with pytest.raises(BadInput, match=r"trace\.pcap: receive\.mode = 'capture': packet 1 has a VLAN tag"):
+    frames = (frame[:12] + bytes.fromhex(tag) + frame[12:] for tag in tags)
+    path.write_bytes(write_pcap([Packet(number, frame) for number, frame in enumerate(frames)]))
+
+
+@pytest.mark.parametrize(
+    ("tags", "found"),
+    [
+        ([""], ()),
+        (["81000007"], ((0x8100, 7),)),
+        (["", "88a8600781000001", "81000007", "88a86007"], (None, (0x8100, 7), (0x88A8, 0x6007))),
+        (["91000007"], ()),  # a type that Linux leaves in the frame
+        (["91000007", "81000007"], (None, (0x8100, 7))),
+    ],
+)
+def test_the_match_of_a_trace_has_the_outermost_tags_of_its_packets(
+    tmp_path: Path, tags: list[str], found: tuple[tuple[int, int] | None, ...]
+) -> None:
+    tagged_trace(tmp_path, tags)
+    made = resolved(tmp_path, "traces: [{name: t, file: trace.pcap}]")
+    match = Match.from_data(made.legs[0].match)
+    assert match.tags == found and match.captured_tags == (found or (None,))
+    assert Match.from_data(match.to_data()) == match
+    one = resolved(tmp_path, "traces: [{name: t, file: trace.pcap, vlan: 9}]")
+    assert Match.from_data(one.legs[0].match).captured_tags == ((0x8100, 9),)
+
+
+def test_a_trace_with_more_tags_than_captures_is_refused_in_a_capture_and_counted_otherwise(tmp_path: Path) -> None:
+    tagged_trace(tmp_path, (f"8100{number:04x}" for number in range(17)))
+    with pytest.raises(
+        BadInput, match=r"trace\.pcap: receive\.mode = 'capture': its packets have 17 VLAN tags"
+    ) as caught:
         resolved(tmp_path, "traces: [{name: t, file: trace.pcap}]")
+    assert "16 tags; mode count; or one tag for all (vlan)" in str(caught.value)
     made = resolved(tmp_path, "traces: [{name: t, file: trace.pcap}]\nreceive: {mode: count}")
-    assert made.legs[0].intended_packets == 1
+    assert made.legs[0].intended_packets == 17
 
 
 def many(engine: str, number: int) -> str:

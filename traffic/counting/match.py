@@ -20,6 +20,8 @@ from pktswarm.traffic.frames.template import Template, VaryingField, get_bits, p
 from pktswarm.traffic.leg import MatchData
 
 MACS = b"\xff" * 12
+Tag = tuple[int, int]
+"""TPID and TCI."""
 MOST_RANGE_BITS = 24
 """Widest range that a filter can compare."""
 
@@ -50,6 +52,8 @@ class Match:
     kind: Literal["stream", "rest"] = "stream"
     others: tuple[Match, ...] = ()
     """For kind rest: the matches whose frames are excluded."""
+    tags: tuple[Tag | None, ...] = ()
+    """For kind rest: the outermost VLAN tags of its frames, None for those without; empty: that of `value`."""
     stream: int | None = None
     """The stream number in the stamps, if a capture is matched by it alone: behind a device that adds or removes
     headers, the bytes before the stamp are unknown."""
@@ -169,6 +173,11 @@ class Match:
         return get_bits(self.value, 96, 16), get_bits(self.value, 112, 16) if known else None
 
     @property
+    def captured_tags(self) -> tuple[tuple[int, int | None] | None, ...]:
+        """The outermost tags that its frames can have."""
+        return self.tags or (self.outer_tag,)
+
+    @property
     def target_mac(self) -> bytes | None:
         """The destination MAC; None if it varies."""
         return self.value[:6] if self.mask[:6] == MACS[:6] else None
@@ -205,6 +214,7 @@ class Match:
             length=self.length,
             ranges=tuple((one.bit, one.width, one.low, one.high) for one in self.ranges),
             others=tuple(other.to_data() for other in self.others),
+            tags=self.tags,
             stream=self.stream,
         )
 
@@ -219,6 +229,7 @@ class Match:
             tuple(Range(*one) for one in data.ranges),
             data.kind,
             tuple(cls.from_data(one) for one in data.others),
+            tuple(None if tag is None else (tag[0], tag[1]) for tag in data.tags),
             data.stream,
         )
 
