@@ -226,13 +226,7 @@ static __always_inline int hold_back(struct xdp_md *ctx, const struct rule *rule
 	return drop_of(rule->counts, tell(ctx, &head, p->at, p->bytes) ? NO_ROOM : BUFFERED);
 }
 
-/* Looks up the next hop; returns 0 when the way out is `index` and the neighbour is known. */
-static __always_inline int find_way(struct xdp_md *ctx, struct bpf_fib_lookup *way, __u32 index)
-{
-	if (bpf_fib_lookup(ctx, way, sizeof(*way), 0) != BPF_FIB_LKUP_RET_SUCCESS)
-		return -1;
-	return way->ifindex == index ? 0 : -1;
-}
+#include "upf_next_hop.h"
 
 static __always_inline int no_way(struct xdp_md *ctx, const struct rule *rule, const struct packet *p, enum port port)
 {
