@@ -5,9 +5,10 @@
 Each time, on each device: `pktswarm search` as a user calls it, then a run of 60 s at the rate found. The devices are
 the kernel's own, at 20 Mbit/s: a token bucket, and fq_codel, pfifo of 20 ms and of 1 s as the queue of a token bucket.
 A run whose sender was held up decides nothing, and is repeated. It takes more than an hour on a machine that is quiet.
-Where the kernel has no fq_codel, or the machine is not quiet, with clocks that count instructions:
+Where the kernel has no fq_codel, or the machine is not quiet, with clocks that count instructions. The one processor
+there is that of the ranks, too: without --senders-first they hold the sender up ten times a second.
 
-    sudo pktswarm lab vm --icount -- .venv/bin/python bench/search_devices.py --patience 20
+    sudo pktswarm lab vm --icount -- .venv/bin/python bench/search_devices.py --patience 20 --senders-first
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,9 @@ PORT = "to-b"
 RATE_BPS, SIZE_BYTES, FCS_BYTES = 20_000_000, 512, 4
 FORWARDS_PPS = RATE_BPS / 8 / (SIZE_BYTES - FCS_BYTES)
 BURST_BYTES, HELD_S = 5_000, 60.0
+SENDER = "pktswarm-xdp"
+LOOK_EVERY_S = 0.05
+LOW = 15
 TRIES = 3
 """Of a search or a run that this machine held up."""
 
@@ -119,6 +124,42 @@ class Bench:
         outcome.undecided += 1
 
 
+class SendersFirst(threading.Thread):
+    """From now on, this process and all that it starts have a low priority, and each sender that appears the usual one.
+
+    Not one above that: the kernel's own threads would wait for a sender that polls.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        os.nice(LOW)
+        self._end = threading.Event()
+        self.found = 0
+
+    def run(self) -> None:
+        before: set[str] = set()
+        earlier: set[str] = set()
+        while not self._end.wait(LOOK_EVERY_S):
+            running = {name for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208
+            # Twice: a fork is seen before it has its name.
+            for pid in running - (before & earlier):
+                self._look_at(int(pid))
+            before, earlier = running, before
+
+    def _look_at(self, pid: int) -> None:
+        try:
+            if Path(f"/proc/{pid}/comm").read_text().strip() == SENDER:
+                os.setpriority(os.PRIO_PROCESS, pid, 0)
+                self.found += 1
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it has ended
+
+    def end(self) -> None:
+        self._end.set()
+        self.join()
+        print(f"{self.found} senders went first", file=sys.stderr)
+
+
 def held_up(device: Device, row: dict[str, Any]) -> bool:
     """A loss of no more packets than the sender sent late in a burst, while the device's queue was mostly short: the
     device would have forwarded the load that was asked for."""
@@ -146,7 +187,11 @@ def main() -> None:
     names = [device.name for device in DEVICES]
     parser.add_argument("--devices", nargs="+", choices=names, default=names, metavar="NAME", help="of: %(choices)s")
     parser.add_argument("--patience", type=float, default=1.0, help="of the commands: an emulated processor is slow")
+    parser.add_argument("--senders-first", action="store_true", help="all else has a low priority")
     arguments = parser.parse_args()
+    first = SendersFirst() if arguments.senders_first else None
+    if first:
+        first.start()
     outcomes = {device: Outcome() for device in DEVICES if device.name in arguments.devices}
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), arguments.patience)
@@ -156,6 +201,8 @@ def main() -> None:
                     bench.once(device, outcome)
         finally:
             lab.down(bench.name, Path(folder))
+            if first:
+                first.end()
     rows = []
     for device, outcome in outcomes.items():
         ratios = [rate_pps / FORWARDS_PPS for rate_pps in outcome.rates_pps]
