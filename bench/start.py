@@ -99,7 +99,7 @@ def main() -> None:
         report.measured("from Python: to the first packet, s", [one["first_s"] for one in called], 0.3),
         report.measured("from Python: beyond sending and drain, s", [one["beyond_s"] for one in called], 0.6),
         report.measured(
-            "release from the start barrier, skew of 3 nodes, us", [o["release"] / 1e3 for o in seen], 200.0
+            "release from the start barrier, skew of 3 nodes, us", [o["release"] / 1e3 for o in seen], 50.0
         ),
     ]
     skews_us = [one["first xdp"] / 1e3 for one in demo]

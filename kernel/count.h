@@ -121,7 +121,7 @@ struct user {
  */
 struct tally {
 	struct bpf_spin_lock lock;
-	__u32 unused;
+	__u32 scratch;
 	__u64 done; /* equal to packets, but written last and read first: see copy_tally() */
 	__u64 bytes; /* without FCS */
 	__u64 distinct;

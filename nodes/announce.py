@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 
 INTERVAL_S = 60.0
@@ -20,6 +21,11 @@ def announcement(mac: str) -> bytes:
 
 
 def announce(interface: str, mac: str) -> None:
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
-        raw.bind((interface, 0))
-        raw.send(announcement(mac))
+    _socket().sendto(announcement(mac), (interface, 0))
+
+
+@functools.cache
+def _socket() -> socket.socket:
+    """A socket that receives nothing, kept as long as this process: the closing of a packet socket takes 16 ms, in
+    which the kernel waits for all its readers."""
+    return socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)

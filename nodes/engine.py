@@ -87,6 +87,10 @@ class Receiver(Engine):
         """What the other engines of this interface get as `last_arrival_ns`."""
         return None
 
+    def start_early(self) -> None:
+        """Between prepare() and start(): begins where no other engine's start can disturb this one."""
+        return
+
     @abstractmethod
     def ready(self) -> bool:
         """True once the engine is really receiving."""

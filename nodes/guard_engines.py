@@ -27,8 +27,11 @@ class Engines:
 
     def prepare(self, task: SendTask | ReceiveTask) -> None:
         self._all = [*(self._senders(task) if isinstance(task, SendTask) else self._receivers(task))]
-        for engine in self._all:
+        # The first counts, and the kernel checks its program meanwhile: a capture behind it can begin before that.
+        for engine in reversed(self._all):
             engine.prepare()
+            if isinstance(engine, Receiver):
+                engine.start_early()
 
     def _senders(self, task: SendTask) -> Iterator[Sender]:
         for name in dict.fromkeys(leg.engine for leg in task.legs):

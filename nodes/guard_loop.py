@@ -23,6 +23,7 @@ from pktswarm.nodes.packet_port import PacketPort
 from pktswarm.nodes.responder_sockets import Answers
 from pktswarm.traffic.counting import samples
 from pktswarm.traffic.errors import BadInput, EngineError, PktswarmError
+from pktswarm.traffic.garbage import give_back
 from pktswarm.traffic.protocol import guard_events as events
 from pktswarm.traffic.protocol import guard_orders as orders
 from pktswarm.traffic.protocol.guard_orders import GuardOrder
@@ -176,6 +177,8 @@ class Guard:
                 self._restore()
                 self.pipe.send(events.Restored(self.engines.troubles))
                 self.state = "kept" if kept else "over"
+                if kept:
+                    give_back()
             case orders.Again() if self.state == "kept":
                 self.wanted_again, self.state = True, "over"
 

@@ -67,7 +67,7 @@ class Link(Protocol):
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything handed over has left; False when it did not in time."""
 
-    def barrier(self, members: list[int]) -> Entered:
+    def barrier(self, members: list[int], leave_ns: int) -> Entered:
         """A barrier of the group's ranks `members`, entered."""
 
     def answer_pings(self, count: int, longest_s: float) -> int:

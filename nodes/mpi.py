@@ -15,6 +15,7 @@ from pktswarm.traffic.protocol.codec import encode, parse
 from pktswarm.traffic.protocol.messages import BULK_BYTES
 from pktswarm.traffic.protocol.mpi_wakeup import News
 from pktswarm.traffic.protocol.mpich import FAREWELL_S, REFUSED_S, TAG_FAREWELL, give_up_on_the_dead
+from pktswarm.traffic.protocol.polling import yield_behind
 from pktswarm.traffic.protocol.rank_events import NodeEvent
 from pktswarm.traffic.protocol.rank_orders import RankOrder, decode_rank_order
 
@@ -102,17 +103,20 @@ class MpiLink:
             time.sleep(0.0005)
         return not self._outgoing
 
-    def barrier(self, members: list[int]) -> Barrier:
-        return Barrier(self.group, members)
+    def barrier(self, members: list[int], leave_ns: int) -> Barrier:
+        return Barrier(self.group, members, leave_ns)
 
     def answer_pings(self, count: int, longest_s: float) -> int:
         deadline = time.monotonic() + longest_s
+        last_ns = time.monotonic_ns()
         while count and time.monotonic() < deadline:
             number = self._take(TAG_CLOCK)
-            if number is not None:
-                reading = b"%s %d %d" % (number, time.monotonic_ns(), time.time_ns())
-                self._post(TAG_CLOCK, reading)
-                count -= 1
+            if number is None:
+                yield_behind(last_ns)
+                continue
+            last_ns = time.monotonic_ns()
+            self._post(TAG_CLOCK, b"%s %d %d" % (number, last_ns, time.time_ns()))
+            count -= 1
         self._drop_sent()
         return count
 

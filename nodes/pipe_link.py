@@ -77,7 +77,7 @@ class PipeLink:
             self._channel.wait(max(0.0, deadline - time.monotonic()))
         return not self._channel.unsent_bytes
 
-    def barrier(self, members: list[int]) -> NoReturn:
+    def barrier(self, members: list[int], leave_ns: int) -> NoReturn:
         raise NotImplementedError("a rank without MPI is released, and enters no barrier")
 
     def answer_pings(self, count: int, longest_s: float) -> int:

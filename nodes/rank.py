@@ -17,6 +17,7 @@ from pktswarm.nodes.interface_sampler import Meter
 from pktswarm.nodes.link import Entered, Link, MasterGone
 from pktswarm.nodes.utc import Utc
 from pktswarm.traffic.errors import MessageError
+from pktswarm.traffic.garbage import give_back
 from pktswarm.traffic.protocol import guard_events, guard_orders, rank_events, rank_orders
 from pktswarm.traffic.protocol.anchor import Launcher
 from pktswarm.traffic.protocol.barrier import AT_ONCE_S
@@ -24,6 +25,7 @@ from pktswarm.traffic.protocol.guard_events import GuardEvent
 from pktswarm.traffic.protocol.guard_orders import GuardOrder
 from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_TIMEOUT_S, Lines
 from pktswarm.traffic.protocol.node_report import NodeReport
+from pktswarm.traffic.protocol.polling import LONGEST_WAIT_NS
 from pktswarm.traffic.protocol.rank_events import NodeEvent
 from pktswarm.traffic.protocol.task import Role
 
@@ -32,8 +34,6 @@ NEWS_S = 0.1
 PINGS_S, PINGS_AT_ONCE_S = 2.0, 0.1
 """How long the master's readings of the clock are waited for awake; and before a look at what else it said."""
 LEAVE_STATUS = 3
-LONGEST_ENTRY_NS = 50_000_000
-"""No clock is trusted further than this."""
 BULK_TIMEOUT_S = 120.0
 
 
@@ -154,8 +154,8 @@ class Rank:
                 self._to_guard(wanted)
             case rank_orders.Task():
                 self._take_task(order)
-            case rank_orders.Enter(name, at_ns, members):
-                self._enter(name, at_ns, members)
+            case rank_orders.Enter():
+                self._enter(order)
             case rank_orders.Release(name):
                 self._release(name)
             case rank_orders.Start(at_ns):
@@ -206,10 +206,10 @@ class Rank:
         self.waiting_for = order.arrive
         self.sample_interval_s = order.sample_every_s
 
-    def _enter(self, name: str, at_ns: int, members: list[int]) -> None:
-        wait_ns = at_ns - time.monotonic_ns()
-        time.sleep(min(max(0, wait_ns), LONGEST_ENTRY_NS) / 1e9)
-        self.entered = name, self.link.barrier(members)
+    def _enter(self, order: rank_orders.Enter) -> None:
+        wait_ns = order.at_ns - time.monotonic_ns()
+        time.sleep(min(max(0, wait_ns), LONGEST_WAIT_NS) / 1e9)
+        self.entered = order.name, self.link.barrier(order.members, order.leave_ns)
         self._barrier(AT_ONCE_S)
 
     def _barrier(self, longest_s: float) -> bool:
@@ -278,6 +278,8 @@ class Rank:
             case guard_events.Restored(troubles):
                 self.restored = True
                 self._report(rank_events.Restored(troubles))
+                if self.kept:
+                    give_back()
             case guard_events.Sample():
                 self._pass_on_sample(event)
             case _:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import ctypes
+import functools
 import gc
 
 THRESHOLD = 50_000
@@ -15,3 +18,18 @@ def collect_rarely() -> None:
     through frozen ones."""
     gc.set_threshold(THRESHOLD, 10, 10)
     atexit.register(gc.freeze)
+
+
+def give_back() -> None:
+    """Between two runs of a process that stays: frees what the last one left in cycles, and returns free memory to the
+    kernel. The first time is slower."""
+    gc.collect()
+    _leave_out_what_is_loaded()
+    with contextlib.suppress(AttributeError):  # glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+@functools.cache
+def _leave_out_what_is_loaded() -> None:
+    """It stays: later collections, which look at all that is not frozen, take a fraction of a millisecond."""
+    gc.freeze()

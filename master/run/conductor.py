@@ -16,7 +16,8 @@ from pktswarm.traffic.protocol import rank0_events, rank_orders
 from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, STILL_BEFORE_NS
 from pktswarm.traffic.protocol.task import Role
 
-START_LEAD_NS = 60_000_000
+LEAST_ORDER_NS, MOST_ORDER_NS = 5_000_000, 200_000_000
+"""Time for the orders to start to reach all ranks, before the time in which no rank polls for messages."""
 STOPPING_S = 10.0
 """Time behind the limit of the sending: an engine that hangs gets three signals before it is killed."""
 SENDING_POLL_S = 0.005
@@ -100,7 +101,9 @@ class Conductor:
 
     def _start(self) -> None:
         members = self.members
-        at_ns = time.monotonic_ns() + START_LEAD_NS
+        # Twice the time that the answers of the barrier just took: the nodes can be many, or share processors.
+        order_ns = min(max(LEAST_ORDER_NS, 2 * self._barriers.answered_ns), MOST_ORDER_NS)
+        at_ns = time.monotonic_ns() + order_ns + STILL_BEFORE_NS
         for rank in members.group("receive"):
             members.send(rank, rank_orders.Sample(members.on_node(rank, at_ns)))
         for rank in members.group("transmit"):

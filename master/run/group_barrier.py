@@ -15,6 +15,8 @@ from pktswarm.traffic.protocol.barrier import AT_ONCE_S
 from pktswarm.traffic.protocol.rank0_events import BarrierLeft
 
 ENTER_LEAD_NS = 5_000_000
+ROUND_NS = 1_000_000
+"""Time for one round of the barrier: a message, and a turn on a processor that several nodes share."""
 
 
 class GroupBarrier:
@@ -22,6 +24,8 @@ class GroupBarrier:
         self._members = members
         self._entered: tuple[str, list[int]] | None = None
         """Name and ranks of the barrier that is being left."""
+        self.answered_ns = 0
+        """How long after the instant to leave it all ranks of the last barrier had reported that they have."""
         members.on_loss = self._on_loss
 
     def pass_through(self, role: str, name: str, deadline_s: float, rest: Callable[[], None] | None = None) -> None:
@@ -35,12 +39,18 @@ class GroupBarrier:
         # All enter at one instant: early ranks must not spin against late ones.
         at_ns = time.monotonic_ns() + ENTER_LEAD_NS
         places = members.places(role, group)
+        leave_ns = at_ns + ROUND_NS * (len(places) - 1).bit_length()
         without_mpi = members.world.without_mpi.intersection(group)
+
+        def enter(rank: int) -> rank_orders.Enter:
+            instants_ns = members.on_node(rank, at_ns), members.on_node(rank, leave_ns)
+            return rank_orders.Enter(name, *instants_ns, places)
+
         for rank in group:
             if not complete:
                 members.send(rank, rank_orders.Release(name))
             elif rank not in without_mpi:
-                members.send(rank, rank_orders.Enter(name, members.on_node(rank, at_ns), places))
+                members.send(rank, enter(rank))
         self._entered = (name, group) if complete else None
         if not members.living.issuperset(group):
             # A rank was found dead just now. Released behind all orders, so that no Enter follows a Release.
@@ -50,6 +60,7 @@ class GroupBarrier:
             members.send(rank, rank_orders.Release(name))
         members.wait(f"left {name}", group, DEADLINES_S["barrier"])
         self._entered = None
+        self.answered_ns = max(0, time.monotonic_ns() - leave_ns)
         released_ns = time.monotonic_ns() if left_ns is None else left_ns
         members.report(BarrierLeft(role, name, left_ns is not None, released_ns))
 

@@ -16,6 +16,7 @@ from pktswarm.traffic.protocol.codec import encode, parse
 from pktswarm.traffic.protocol.messages import BULK_BYTES
 from pktswarm.traffic.protocol.mpi_wakeup import News
 from pktswarm.traffic.protocol.mpich import FAREWELL_S, REFUSED_S, TAG_FAREWELL, TRY_AGAIN_S, give_up_on_the_dead
+from pktswarm.traffic.protocol.polling import yield_behind
 from pktswarm.traffic.protocol.rank_events import NodeEvent, decode_node_event
 from pktswarm.traffic.protocol.rank_orders import RankOrder
 
@@ -120,7 +121,9 @@ class World:
         deadline = sent + int(timeout_s * 1e9)
         while asked and time.monotonic_ns() < deadline and self._push(rank):
             taken = self._take(rank, TAG_CLOCK)
-            if taken is not None:
+            if taken is None:
+                yield_behind(sent)
+            else:
                 received = time.monotonic_ns()
                 number, monotonic_ns, realtime_ns = (int(part) for part in taken[1].split())
                 if number == self._readings:

@@ -13,6 +13,7 @@ import time
 from pktswarm.master.run.conductor import Conductor
 from pktswarm.master.run.members import DEADLINES_S, Members, Stopped, World
 from pktswarm.traffic.errors import MessageError
+from pktswarm.traffic.garbage import give_back
 from pktswarm.traffic.protocol import rank_orders
 from pktswarm.traffic.protocol.messages import Lines, peer
 from pktswarm.traffic.protocol.rank0_events import Lost, Occupied, StandbyEvent, Standing
@@ -77,6 +78,7 @@ class Standby:
             self._meet(members)
             while members.all_alive:
                 self._report(Standing())
+                give_back()
                 control, begin = self._next_run(members)
                 self._report(Occupied())
                 run, kept = self._conduct(control, begin)

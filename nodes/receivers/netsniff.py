@@ -34,6 +34,8 @@ RING_OVERHEAD_BYTES = 200
 JIT_SETTING = Path("/proc/sys/net/core/bpf_jit_enable")
 """netsniff-ng switches this on and leaves it so."""
 
+KEEPS_LINK = "veth"
+"""The driver of a lab."""
 NAMES = [Path("/etc/netsniff-ng") / f"{name}.conf" for name in ("oui", "tcp", "udp", "ether")]
 """Names of vendors, ports and EtherTypes, for packets that it shows. Reading them is more than half of its start, and
 takes 55 ms of processor time on a PC."""
@@ -146,9 +148,15 @@ class NetsniffReceiver(Receiver):
             changes.write_down(self.spool, changes.of_file(JIT_SETTING, self._jit_before))
         self._offloads.switch_merging_off()
 
+    def start_early(self) -> None:
+        """The driver of a card may take the link down for an XDP program, and netsniff-ng ends with it."""
+        if self._interface.driver == KEEPS_LINK:
+            self.start(0)
+
     def start(self, at_ns: int) -> None:
         for run in self._runs.values():
-            run.process.start()
+            if not run.process.started:
+                run.process.start()
 
     def ready(self) -> bool:
         return all("Running!" in run.process.output() for run in self._runs.values())

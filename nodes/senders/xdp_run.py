@@ -47,8 +47,8 @@ LATER_NS, SOONER_NS = 200, 50_000
 ALWAYS_NS = 1 << 62
 IDLE_S = 0.001
 ARMED_S = 0.01
-"""Interval of checks for the start time, which is set 25 ms ahead: in a lab, armed senders share the processors with
-nodes that still prepare and read clocks."""
+"""Interval of checks for the start time, which is set 30 ms ahead or more: in a lab, armed senders share the processors
+with nodes that still prepare and read clocks."""
 _NEW_NETWORK = 0x40000000
 _SET_TIMER_SLACK = 29
 _LOOPBACK_INDEX = 1

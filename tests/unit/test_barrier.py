@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from pktswarm.traffic.protocol.barrier import Barrier
+from pktswarm.traffic.protocol.polling import LONGEST_WAIT_NS
 
 
 @dataclass
@@ -97,3 +99,19 @@ def test_an_error_is_told_and_no_end_of_the_barrier(capsys: pytest.CaptureFixtur
     barrier = Barrier(Member(Wire(), 0, 2, broken=True), range(2))
     assert barrier.left_ns(5.0) is None and barrier.left_ns(5.0) is None
     assert capsys.readouterr().err == "a barrier failed: MPI_ERR_OTHER\n"
+
+
+def test_members_that_are_through_leave_at_one_instant_and_a_late_one_at_once() -> None:
+    wire = Wire()
+    leave_ns = time.monotonic_ns() + 20_000_000
+    barriers = [Barrier(Member(wire, rank, 3), range(3), leave_ns) for rank in range(3)]
+    left_ns = [barrier.left_ns(1.0) for barrier in barriers]
+    # In one thread the first waits for the instant, and the others come behind it.
+    assert left_ns == sorted(one for one in left_ns if one is not None and one >= leave_ns)
+    assert left_ns[1] is not None and left_ns[0] is not None and left_ns[1] - left_ns[0] < LONGEST_WAIT_NS
+
+
+def test_no_instant_is_waited_for_that_is_further_than_clocks_are_trusted() -> None:
+    begun_ns = time.monotonic_ns()
+    left_ns = Barrier(Member(Wire(), 0, 1), range(1), begun_ns + 3600 * 10**9).left_ns(1.0)
+    assert left_ns is not None and LONGEST_WAIT_NS <= left_ns - begun_ns < 3600 * 10**9

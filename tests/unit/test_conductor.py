@@ -14,9 +14,9 @@ import pytest
 
 import conducting
 from conducting import ROLES, WORD_INTERVAL_S, Barrier, CommandLine, Nodes
-from pktswarm.master.run import clock_readings, conductor, members
+from pktswarm.master.run import clock_readings, conductor, group_barrier, members
 from pktswarm.master.run.standby import serve_command
-from pktswarm.traffic.protocol.messages import Lines
+from pktswarm.traffic.protocol.messages import STILL_BEFORE_NS, Lines
 from pktswarm.traffic.protocol.rank0_events import decode_rank0_event
 from pktswarm.traffic.protocol.rank0_orders import decode_rank0_order
 from pktswarm.traffic.protocol.rank_events import (
@@ -27,9 +27,11 @@ from pktswarm.traffic.protocol.rank_events import (
     Restored,
 )
 from pktswarm.traffic.protocol.rank_orders import (
+    Enter,
     File,
     Finish,
     RankOrder,
+    Start,
     Word,
 )
 from run_events import node_report
@@ -119,6 +121,39 @@ def test_the_start_instant_is_told_in_each_nodes_own_clock() -> None:
     # The node read 5100 when the master's clock stood between 1000 and 1200.
     assert {(clock["rank"], clock["offset_ns"]) for clock in line.of("clock")} == {(1, 4000), (2, 4000), (3, 4000)}
     assert {clock["bound_ns"] for clock in line.of("clock")} == {100}
+
+
+def test_the_start_is_further_ahead_where_nodes_answer_late() -> None:
+    class Late(Nodes):
+        """Each order arrives this much later than the one before it."""
+
+        def __init__(self, answers_after_s: float) -> None:
+            super().__init__(ROLES)
+            self.answers_after_s, self.lead_ns, self.entered_ns = answers_after_s, 0, (0, 0)
+
+        def send(self, rank: int, order: RankOrder) -> bool:
+            if isinstance(order, Start) and not self.lead_ns:
+                self.lead_ns = order.at_ns - self.offset_ns - time.monotonic_ns()
+            if isinstance(order, Enter) and order.name == "start":
+                self.entered_ns = order.at_ns - self.offset_ns, order.leave_ns - self.offset_ns
+            return super().send(rank, order)
+
+        def barrier(self, role: str, members: list[int]) -> Barrier:
+            if self.entered == "start":
+                time.sleep(self.answers_after_s)
+            return super().barrier(role, members)
+
+        offset_ns = 4000  # as read_clock() has it
+
+    soon, late, never = Late(0.0), Late(0.05), Late(0.4)
+    for nodes in (soon, late, never):
+        conduct(nodes)
+    still_ns = STILL_BEFORE_NS
+    assert still_ns < soon.lead_ns < late.lead_ns < never.lead_ns <= still_ns + conductor.MOST_ORDER_NS
+    assert late.lead_ns >= still_ns + 2 * 40_000_000
+    # A master and two transmitters: two rounds.
+    entered_ns, leave_ns = soon.entered_ns
+    assert leave_ns - entered_ns == 2 * group_barrier.ROUND_NS
 
 
 def test_while_a_slow_nodes_clock_is_read_the_others_have_the_masters_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ class RawTally(Structure):
 
     _fields_ = (
         ("lock", c_uint32),
-        ("unused", c_uint32),
+        ("scratch", c_uint32),
         ("done", c_uint64),
         ("bytes", c_uint64),
         ("distinct", c_uint64),

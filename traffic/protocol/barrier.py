@@ -7,26 +7,27 @@ of a collective that cannot reach another one, in all rounds but the last (docs/
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
+from pktswarm.traffic.protocol.polling import awaited_ns, pause
+
 AT_ONCE_S = 0.1
 """Timeout of the first wait without other work. A barrier that takes longer may wait for a dead member: then the
 members look for other messages."""
-YIELD_NS = 5_000_000
 TAG_BARRIER = 4
 """One tag for all barriers: messages between two members keep their order, and each barrier has one a round."""
 
 
 class Barrier:
     """Entered when this is made. `group`: a communicator of mpi4py's, whose errors are RuntimeErrors; `members`: its
-    ranks that enter, in the same order on each."""
+    ranks that enter, in the same order on each. `leave_ns`: CLOCK_MONOTONIC at which those leave that are through by
+    then, all together; the others leave when they are through."""
 
-    def __init__(self, group: Any, members: Sequence[int]) -> None:
-        self._group, self._members = group, members
+    def __init__(self, group: Any, members: Sequence[int], leave_ns: int = 0) -> None:
+        self._group, self._members, self._leave_ns = group, members, leave_ns
         self._place = members.index(group.Get_rank())
         self._steps = [1 << number for number in range((len(members) - 1).bit_length())]
         self._expected = [group.Irecv(bytearray(), self._member(-step), TAG_BARRIER) for step in self._steps]
@@ -46,8 +47,8 @@ class Barrier:
         while not self._advance():
             if self._failed or time.monotonic_ns() - begun_ns >= longest_s * 1e9:
                 return None
-            _pause(begun_ns)
-        return time.monotonic_ns()
+            pause(begun_ns)
+        return awaited_ns(self._leave_ns)
 
     def _advance(self) -> bool:
         """Takes all steps that are possible now. Returns True when all rounds are complete."""
@@ -74,11 +75,3 @@ class Barrier:
         except RuntimeError:
             return False
         return True
-
-
-def _pause(since_ns: int) -> None:
-    """Yields the processor at first, for a close release; then sleeps, so that a long wait does not spin."""
-    if time.monotonic_ns() - since_ns < YIELD_NS:
-        os.sched_yield()
-    else:
-        time.sleep(0.00002)

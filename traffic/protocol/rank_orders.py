@@ -51,11 +51,13 @@ class Task(Order):
 
 @plain
 class Enter(Order):
-    """Enter the barrier `name` at `at_ns`, together with the ranks `members` of the group's communicator."""
+    """Enter the barrier `name` at `at_ns`, together with the ranks `members` of the group's communicator, and leave it
+    at `leave_ns` where they are all through by then."""
 
     NAME = "enter"
     name: str
     at_ns: int
+    leave_ns: int
     members: list[int]
 
 

@@ -77,7 +77,7 @@ def master(folder: Path) -> None:  # noqa: C901 - the phases of a run, in their 
             members = list(range(1 + sum(ROLES[rank % 2] == role for rank in ranks)))
             for rank in ranks:
                 if ROLES[rank % 2] == role:
-                    world.send(rank, Enter("", 0, members))
+                    world.send(rank, Enter("", 0, 0, members))
             for _ in range(10 if of_the_dead(role, ranks) else 0):
                 time.sleep(DEATH_S / 10)
                 world.send(ranks[-1], Word())
@@ -137,7 +137,9 @@ def node(folder: Path) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(DEATH_S)
             dead = of_the_dead(role, range(link.world.Get_size()))
-            left = link.barrier(message.members).left_ns(GIVEN_UP_S if dead else PATIENCE_S) is not None
+            left = (
+                link.barrier(message.members, message.leave_ns).left_ns(GIVEN_UP_S if dead else PATIENCE_S) is not None
+            )
         else:
             break
     link.send(Started(int(left)))
