@@ -4,7 +4,7 @@ It listens on the socket that master.cli.entry names. A command is taken only fr
 user, capabilities, namespaces, limits, and the variables that act while a program is loaded. The copy gets that
 process's streams, working directory, environment and ignored signals; signals are passed on to it, and it dies with
 the process. The standard input of this process is a pipe, over which `cluster up` reports the daemon's process: with
-that, or with the pipe, it ends; and when a loaded file has changed.
+that, or with the pipe, it ends; and when a loaded file has changed, which it notices at the next command.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ class Preloaded:
         """Copies that work, and the connections to their commands."""
         self._files = _loaded_files()
         self._states = _states(self._files)
+        self._is_old = False
+        """Whether one of them has changed since."""
 
     def serve(self) -> Request | None:
         """Returns None when the cluster has ended, and, in a copy of this process, the command that it works for."""
@@ -98,10 +100,10 @@ class Preloaded:
                 return None
             if self._listener.fileno() not in ready:
                 continue
-            if self._states != _states(self._files):
-                return None
             if (request := self._received()) and self._is_copy(request):
                 return request
+            if self._is_old:
+                return None
 
     def _received(self) -> Request | None:
         """The command of a new connection; None: it was declined."""
@@ -136,8 +138,10 @@ class Preloaded:
             return True
         _close(request.descriptors)
         self._working[pid] = request.lines
+        # While the copy gets ready, which waits for the command.
+        self._is_old = self._states != _states(self._files)
         with contextlib.suppress(OSError):  # its end shows in the copy
-            request.lines.send(Ready(pid))
+            request.lines.send(Declined("a loaded file has changed") if self._is_old else Ready(pid))
         return False
 
     def _let_go(self) -> None:

@@ -16,7 +16,7 @@ from pktswarm.traffic.protocol import rank0_events, rank_orders
 from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, STILL_BEFORE_NS
 from pktswarm.traffic.protocol.task import Role
 
-LEAST_ORDER_NS, MOST_ORDER_NS = 5_000_000, 200_000_000
+LEAST_ORDER_NS, MOST_ORDER_NS = 4_000_000, 200_000_000
 """Time for the orders to start to reach all ranks, before the time in which no rank polls for messages."""
 STOPPING_S = 10.0
 """Time behind the limit of the sending: an engine that hangs gets three signals before it is killed."""

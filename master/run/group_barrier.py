@@ -14,7 +14,7 @@ from pktswarm.traffic.protocol import rank_orders
 from pktswarm.traffic.protocol.barrier import AT_ONCE_S
 from pktswarm.traffic.protocol.rank0_events import BarrierLeft
 
-ENTER_LEAD_NS = 5_000_000
+ENTER_LEAD_NS = 3_000_000
 ROUND_NS = 1_000_000
 """Time for one round of the barrier: a message, and a turn on a processor that several nodes share."""
 
