@@ -3,7 +3,7 @@
     sudo .venv/bin/python bench/search.py
 
 The device is the kernel's token bucket at 40 Mbit/s with a queue of 20 ms; the search is that of `pktswarm rfc2544
---tests throughput`, from the command to its end. Some minutes.
+--tests throughput`, with a long trial that confirms each rate, from the command to its end. Some minutes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import report
 from pktswarm import lab
 
-SIZES = (64, 128, 256, 512, 1024, 1518)
-RATE_BPS, QUEUE_BYTES, BURST_BYTES, FCS_BYTES = 40_000_000, 100_000, 5_000, 4
-LONGEST_S = 600.0
+SIZES = (256, 512, 768, 1024, 1280, 1518)
+"""A machine of two processors, which are those of the device too, cannot pace the shorter frames of a Gigabit."""
+RATE_BPS, QUEUE_BYTES, FCS_BYTES = 40_000_000, 100_000, 4
+LONGEST_S = 150.0
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 
 
@@ -41,9 +42,9 @@ def main() -> None:
     rows = [report.measured(f"zero-loss search of {len(found['sizes'])} frame sizes, s", [took_s], LONGEST_S)]
     rows.append(report.measured("trials in it", [float(len(found["trials"]))]))
     for of in found["sizes"]:
-        ratios = [] if of["throughput"]["rate_pps"] is None else [of["throughput"]["rate_pps"] / holds_pps(of, found)]
-        work = f"{of['size_bytes']} bytes: found / what the device takes for 1 s"
-        rows.append(report.measured(work, ratios, 1.01, 0.98) if ratios else _missing(work, of["problem"]))
+        ratios = [] if of["throughput"]["rate_pps"] is None else [of["throughput"]["rate_pps"] / forwards_pps(of)]
+        work = f"{of['size_bytes']} bytes: found / what the device forwards"
+        rows.append(report.measured(work, ratios, 1.002, 0.99) if ratios else _missing(work, of["problem"]))
     report.finish(rows, arguments.json)
 
 
@@ -55,15 +56,14 @@ def search(folder: Path, hosts: Path, sizes: str) -> tuple[float, dict[str, Any]
     return time.perf_counter() - begun, dict(json.loads(done.stdout))
 
 
-def holds_pps(of: dict[str, Any], found: dict[str, Any]) -> float:
-    """All that it sends in a trial, and what its queue and bucket hold; bytes without FCS."""
-    seconds = found["asked"]["trial_s"]
-    return float(RATE_BPS / 8 * seconds + QUEUE_BYTES + BURST_BYTES) / (of["size_bytes"] - FCS_BYTES) / seconds
+def forwards_pps(of: dict[str, Any]) -> float:
+    """Of frames whose bytes the device counts without FCS."""
+    return float(RATE_BPS / 8 / (of["size_bytes"] - FCS_BYTES))
 
 
 def _missing(work: str, problem: str) -> report.Row:
     print(f"{work}: {problem}", file=sys.stderr)
-    return report.Row(work, None, None, "", None, None, at_least=0.98)
+    return report.Row(work, None, None, "", None, None, at_least=0.99)
 
 
 if __name__ == "__main__":

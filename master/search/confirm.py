@@ -7,7 +7,7 @@ by the share e until T / e seconds have passed; until then the latency rises.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pktswarm.master.benchmark.trial import Trial
@@ -57,8 +57,12 @@ def duration_s(asked_s: float | None, longest_s: float, precision: float, trials
 
 def holds(trial: Trial, loss_ratio: float) -> bool:
     """Whether a load lasts: the loss is within the goal, further limits are met, and no queue fills."""
-    within = trial.loss_ratio is not None and trial.loss_ratio <= loss_ratio
-    return within and not trial.not_held and not trial.latency_rise_ns_per_s
+    return _meets(trial, loss_ratio) and not trial.latency_rise_ns_per_s
+
+
+def _meets(trial: Trial, loss_ratio: float) -> bool:
+    """Whether a load meets the goal and further limits, as long as the trial."""
+    return trial.loss_ratio is not None and trial.loss_ratio <= loss_ratio and not trial.not_held
 
 
 def sent_pps(trial: Trial) -> float:
@@ -74,6 +78,16 @@ def lower_pps(trial: Trial, loss_ratio: float, step: float) -> float:
     return min(min(by_loss, by_rise) * (1 - step / 2), load_pps * (1 - step))
 
 
+def shown(rate_pps: float, loss_ratio: float, trials: Iterable[Trial]) -> Trial | None:
+    """The trial that shows that a rate does not last: each valid one within the goal has a queue that fills, and this
+    one the slowest. None: the trials do not show it."""
+    at_rate = [trial for trial in trials if math.isclose(trial.intended_pps, rate_pps) and not trial.problem]
+    within = [trial for trial in at_rate if _meets(trial, loss_ratio)]
+    if not within or any(holds(trial, loss_ratio) for trial in within):
+        return None
+    return min(within, key=lambda trial: trial.latency_rise_ns_per_s or 0.0)
+
+
 def confirm(
     rate_pps: float,
     loss_ratio: float,
@@ -81,12 +95,16 @@ def confirm(
     precision: float,
     trial_s: float,
     measure: Callable[[float, float], Trial],
+    fails: Trial | None = None,
 ) -> Confirmation | None:
-    """Make trials at `rate_pps` and below, until one holds. None: none of MOST_TRIALS did.
+    """Make trials at `rate_pps` and below, until one holds. None: none of MOST_TRIALS did. `fails`: a trial at
+    `rate_pps` that was made before and does not hold; the first one is at the next lower rate then.
 
     Raises Undecided where the trials at the lowest rate, or at MOST_UNDECIDED rates in succession, are invalid.
     """
     failed_pps, undecided, in_succession = None, None, 0
+    if fails is not None and rate_pps > lowest_pps:
+        failed_pps, rate_pps = rate_pps, max(lowest_pps, lower_pps(fails, loss_ratio, precision))
     for attempt in range(MOST_TRIALS):
         trial = measure(rate_pps, trial_s)
         if not trial.problem and holds(trial, loss_ratio):

@@ -102,8 +102,11 @@ class Search:
             rate_pps = self._found(loss).rate_pps
             if rate_pps is None:
                 continue
+            fails = confirm.shown(rate_pps, loss, self.trials[: self.confirming_from])
             try:
-                confirmed = confirm.confirm(rate_pps, loss, self.lowest_pps, options.precision, trial_s, self._attempt)
+                confirmed = confirm.confirm(
+                    rate_pps, loss, self.lowest_pps, options.precision, trial_s, self._attempt, fails
+                )
             except confirm.Undecided as error:
                 raise _Ended(_held_up(error.trial)) from None
             if confirmed is None:

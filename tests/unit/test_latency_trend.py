@@ -106,6 +106,31 @@ def test_a_rate_that_is_reported_lasts_for_60_s(queue_s: float, latency: bool) -
     assert goal.upper_pps is not None and goal.upper_pps > goal.rate_pps
 
 
+@pytest.mark.parametrize("queue_s", [0.02, 1.0])
+def test_no_long_trial_is_made_at_a_rate_that_has_failed_in_each_short_one(queue_s: float) -> None:
+    def found_pps(device: Callable[[float, float], Trial]) -> float | None:
+        search = engine.Search(goals.SearchOptions(confirm_s=0.0), 1000, 20_000, device)
+        search.run()
+        return search.goals()[0].rate_pps
+
+    def once_without(load_pps: float, duration_s: float) -> Trial:
+        """A queue that another node's frames leave room in: one of the short trials shows no rise."""
+        trial = device(load_pps, duration_s)
+        first = load_pps not in loads
+        loads.add(load_pps)
+        return replace(trial, latency_rise_ns_per_s=0.0) if first and duration_s == 1 else trial
+
+    device, loads = queue_device(queue_s), set[float]()
+    for trials, long_ones in ((device, {1}), (once_without, {2, 3})):
+        search = engine.Search(goals.SearchOptions(confirm_s=None), 1000, 20_000, trials)
+        search.run()
+        (goal,) = search.goals()
+        assert search.confirming_from is not None and len(search.trials) - search.confirming_from in long_ones
+        assert goal.state == engine.REACHED and goal.upper_pps is not None
+        assert trials is once_without or goal.upper_pps == pytest.approx(found_pps(device))
+        assert goal.rate_pps is not None and 0.99 * FORWARDED_PPS < goal.rate_pps < FORWARDED_PPS
+
+
 def test_without_a_confirmation_the_queue_is_taken_for_the_device() -> None:
     search = engine.Search(goals.SearchOptions(confirm_s=0.0), 1000, 20_000, queue_device(1.0))
     search.run()
