@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import time
 from collections.abc import Iterator
@@ -103,6 +104,23 @@ def test_every_packet_of_a_real_capture_is_accounted_for(cluster: Cluster, name:
     all_as_intended(document, sum(row["sent_packets"] for row in document["rows"]))
     if stamp == "true":
         by_number(document["rows"])
+
+
+def test_a_capture_that_was_not_made_on_ethernet_is_replayed_on_it(cluster: Cluster, tmp_path: Path) -> None:
+    """As `tcpdump -i any` writes it (LINUX_SLL)."""
+    packets = list(read_capture(CONFIGS / "traces" / "lab.pcapng"))
+    data = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 1 << 18, 113)
+    for packet in packets:
+        cooked = struct.pack(">HHH8s", 0, 1, 6, packet.data[6:12]) + packet.data[12:]
+        seconds, rest = divmod(packet.time_ns, 10**9)
+        data += struct.pack("<IIII", seconds, rest, len(cooked), len(cooked)) + cooked
+    path = tmp_path / "any.pcap"
+    path.write_bytes(data)
+    document = cluster.trace(f"file: {path}, engine: xdp, speed: 4, options: {{stamp: true}}")
+    all_as_intended(document, 895)
+    by_number(document["rows"])
+    note = f"{path}: {len(packets)} packets of link type LINUX_SLL get an Ethernet header"
+    assert any(note in text for text in document["notes"])
 
 
 TAGS = ("", "81000007", "8100e007", "88a8006481000007", "81000007810000078100000a", "")

@@ -18,6 +18,7 @@ from pktswarm.traffic import ragged
 from pktswarm.traffic.capture.constants import LINKTYPE_ETHERNET
 from pktswarm.traffic.capture.files import link_type_name
 from pktswarm.traffic.capture.index import CaptureIndex, index_capture
+from pktswarm.traffic.capture.link_types import NAMES, as_ethernet
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import dissect
 from pktswarm.traffic.frames.dissect import HEADER_BYTES, TCP, UDP, VLAN_TYPES
@@ -96,9 +97,10 @@ def parse(path: Path, sizes_only: bool = False) -> Parsed:
     """Parses a capture. `sizes_only`: payloads are not needed, so packets can be cut by a snap length behind their
     headers.
 
-    BadInput for a file that is not a capture, is empty, not Ethernet or, unless `sizes_only`, cut by a snap length.
+    BadInput for a file that is not a capture, is empty, of a link type that cannot be put on Ethernet or, unless
+    `sizes_only`, cut by a snap length.
     """
-    index = index_capture(path)
+    index, notes = as_ethernet(index_capture(path))
     check_index(path, index, sizes_only)
     data = np.frombuffer(index.data, np.uint8)
     left_out: Counter[str] = Counter()
@@ -122,7 +124,8 @@ def parse(path: Path, sizes_only: bool = False) -> Parsed:
     whole = {name: column[:kept] for name, column in whole.items()}
     join_fragments(whole)
     columns, channels = Columns(data=data, **whole), pairs.channels
-    return Parsed(path, columns, total, pairs.pairs, channels, left_out, _notes(path, columns, channels))
+    notes = [*(f"{path}: {note}" for note in notes), *_notes(path, columns, channels)]
+    return Parsed(path, columns, total, pairs.pairs, channels, left_out, notes)
 
 
 def reasons_of(left_out: Counter[str]) -> str:
@@ -135,9 +138,9 @@ def check_index(path: Path, index: CaptureIndex, sizes_only: bool) -> None:
     odd = index.link_type != LINKTYPE_ETHERNET
     if odd.any():
         row = int(odd.argmax())
-        problem = f"packet {row + 1} has a link type that is not Ethernet"
+        problem = f"packet {row + 1} has a link type that is not Ethernet, and cannot be put on it"
         value = link_type_name(int(index.link_type[row]))
-        raise BadInput(path, problem, value=value, allowed=link_type_name(LINKTYPE_ETHERNET))
+        raise BadInput(path, problem, value=value, allowed=f"Ethernet, {', '.join(NAMES)}")
     cut = index.captured_bytes < index.wire_bytes
     if cut.any() and not sizes_only:
         row = int(cut.argmax())
