@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pktswarm.traffic.capture import compressed
 from pktswarm.traffic.capture import constants as form
 from pktswarm.traffic.capture.constants import NS_PER_S, SNAPLEN_BYTES
 from pktswarm.traffic.capture.walk import walk
@@ -84,9 +85,11 @@ class _Walk:
 
 
 def index_capture(path: Path, whole: bool = True) -> CaptureIndex:
-    """Reads an index. BadInput for a file that is not a capture, is damaged, or truncated (a pcap only if it must be
-    `whole`). The index of a file without packets is empty."""
-    index = _index(path, _read(path), whole)
+    """Reads an index, also of a compressed file. BadInput for a file that is not a capture, is damaged, or truncated (a
+    pcap only if it must be `whole`). The index of a file without packets is empty."""
+    data = _read(path)
+    inside = compressed.content(path, data[: compressed.MAGIC_BYTES])
+    index = _index(path, data if inside is None else inside, whole)
     too_long = index.wire_bytes > LONGEST_WIRE_BYTES
     if too_long.any():
         row = int(too_long.argmax())
