@@ -36,13 +36,13 @@ def limit_s(expected_s: float) -> float:
 class Play:
     """Flows of a trace that two nodes play, by their numbers in traffic.replay."""
 
-    path: Path
+    files: tuple[Path, ...]
     flows: NDArray[np.int64]
 
 
 def legs_of(trace: Trace, pairs: list[tuple[str, str]], first_id: int) -> tuple[list[Leg], dict[int, Play], list[str]]:
     """Two legs for each pair of nodes, the flows they play (by the id of the initiating leg), and notes."""
-    recorded = load(trace.file)
+    recorded = load(trace.files)
     legs: list[Leg] = []
     plays: dict[int, Play] = {}
     notes = list(recorded.notes)
@@ -51,7 +51,7 @@ def legs_of(trace: Trace, pairs: list[tuple[str, str]], first_id: int) -> tuple[
         if not len(flows):
             notes.append(f"{trace.name}: {pair[0]} sends nothing, the trace has fewer flows than transmitters")
             continue
-        plays[first_id + len(legs)] = Play(trace.file, flows)
+        plays[first_id + len(legs)] = Play(trace.files, flows)
         legs += _two_legs(trace, recorded, pair, flows, first_id + len(legs))
     return legs, plays, notes
 
@@ -62,7 +62,9 @@ def _two_legs(
     """Initiating and answering leg of a share. Their packet counts are set once the MTU is known."""
     ready = prepare(recorded, flows, *ANY_ENDS)
     if not ready.packets:
-        raise BadInput(trace.file, "has no flow that can be played interactively", key="interactive", value=True)
+        raise BadInput(
+            recorded.parsed.path, "has no flow that can be played interactively", key="interactive", value=True
+        )
     lead_ns = int(recorded.due.time_ns[np.isin(recorded.flow, flows)][0])
     timing = Timing(lead_ns=lead_ns, period_ns=recorded.due.period_ns)
     there = Leg(
@@ -90,7 +92,7 @@ def prepared_legs(
 
     `capture_ring_mib`: ring size of the captures at both nodes; 0: no capture.
     """
-    trace = load(play.path, mtu_bytes, f"{legs[0].source} or {legs[0].target}")
+    trace = load(play.files, mtu_bytes, f"{legs[0].source} or {legs[0].target}")
     ready = prepare(trace, play.flows, beginner, answerer)
     counts = (ready.forward, len(ready.packets) - ready.forward)
     return [

@@ -195,7 +195,7 @@ class _Draft:
             legs, plays, notes = interactive.legs_of(trace, pairs, len(self.legs))
             self.plays |= plays
         else:
-            prepared = prepare(trace.file, trace.settings(self.path, f"traces.{index}"))
+            prepared = prepare(trace.files, trace.settings(self.path, f"traces.{index}"))
             self.prepared.append(prepared)
             self.notes += prepared.notes
             legs, shares, notes = trace_legs(trace, prepared, pairs, len(self.legs))
@@ -208,7 +208,7 @@ class _Draft:
     def _trace_of_sessions(self, index: int, trace: Trace, upf: Upf) -> Prepared:
         pair, tunnels = session_traces.trace_sessions(self.path, index, trace, upf, self.inventory)
         plain = trace.settings(self.path, tunnels.key)
-        prepared = prepare(trace.file, session_traces.settings(plain, tunnels, upf, Sessions(upf)))
+        prepared = prepare(trace.files, session_traces.settings(plain, tunnels, upf, Sessions(upf)))
         session_traces.check_room(prepared, tunnels, upf)
         legs, shares, notes = trace_legs(trace, prepared, [pair], len(self.legs))
         self.trace_sessions |= dict.fromkeys((leg.id for leg in legs), tunnels)

@@ -165,8 +165,8 @@ def expected(error: ErrorDetails) -> str:
     if kind == "string_pattern_mismatch":
         pattern = str(context["pattern"])
         return FORMS.get(pattern, f"a text like {pattern}")
-    if kind in LIMITS:
-        return LIMITS[kind].format(**context)
+    if kind in LIMITS or kind in LENGTHS:
+        return (LIMITS | LENGTHS)[kind].format(**context)
     return next((words for start, words in TYPES.items() if kind.startswith(f"{start}_") or kind == start), "")
 
 

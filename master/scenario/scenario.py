@@ -195,7 +195,8 @@ def checked(path: Path, data: Any) -> Scenario:
     if problems:
         raise together(problems)
     for trace in scenario.traces:
-        trace.file = (path.parent / trace.file).resolve()
+        found = [(path.parent / file).resolve() for file in trace.files]
+        trace.file = found[0] if isinstance(trace.file, Path) else found
     return scenario
 
 

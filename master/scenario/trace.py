@@ -84,7 +84,9 @@ def _a_scale(given: Any) -> Any:
 class Trace(Traffic):
     """A recorded trace, split by flow (or user) among its transmitters."""
 
-    file: Path
+    file: Path | Annotated[list[Path], Field(min_length=1, max_length=1000)] = Field(
+        description="several, as a recorder writes them one after another, are one trace"
+    )
     timing: Literal["original", "top"] | dict[Literal["multiplier", "pps", "bps"], float] = "original"
     speed: float | None = Field(None, gt=0, description="2: twice as fast")
     rate_pps: float | None = Field(None, gt=0, description="on average: the trace keeps its shape")
@@ -122,6 +124,10 @@ class Trace(Traffic):
         False,
         description="both ends play it: a packet is sent only after the packets that it acknowledges have arrived",
     )
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self.file,) if isinstance(self.file, Path) else tuple(self.file)
 
     @model_validator(mode="after")
     def _interactive_as_it_is(self) -> Trace:

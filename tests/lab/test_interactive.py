@@ -154,7 +154,7 @@ def until(condition: Any, seconds: float) -> None:
 def prepared(path: Path) -> Prepared:
     if not path.exists():
         pytest.skip(f"{path} is not here")
-    trace = load(path, 1500)
+    trace = load([path], 1500)
     return prepare(trace, trace.flow, BEGINNER, ANSWERER)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import gzip
 import json
 import os
 import signal
@@ -106,20 +107,23 @@ def test_every_packet_of_a_real_capture_is_accounted_for(cluster: Cluster, name:
         by_number(document["rows"])
 
 
-def test_a_capture_that_was_not_made_on_ethernet_is_replayed_on_it(cluster: Cluster, tmp_path: Path) -> None:
-    """As `tcpdump -i any` writes it (LINUX_SLL)."""
-    packets = list(read_capture(CONFIGS / "traces" / "lab.pcapng"))
+def test_a_trace_of_several_files_one_of_them_compressed_and_not_made_on_ethernet(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """As `tcpdump -i any -C` writes the first (LINUX_SLL)."""
+    packets = [Packet(one.time_ns, one.data) for one in read_capture(CONFIGS / "traces" / "lab.pcapng")]
+    first, second = tmp_path / "any.pcap.gz", tmp_path / "second.pcap"
     data = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 1 << 18, 113)
-    for packet in packets:
+    for packet in packets[:400]:
         cooked = struct.pack(">HHH8s", 0, 1, 6, packet.data[6:12]) + packet.data[12:]
         seconds, rest = divmod(packet.time_ns, 10**9)
         data += struct.pack("<IIII", seconds, rest, len(cooked), len(cooked)) + cooked
-    path = tmp_path / "any.pcap"
-    path.write_bytes(data)
-    document = cluster.trace(f"file: {path}, engine: xdp, speed: 4, options: {{stamp: true}}")
+    first.write_bytes(gzip.compress(data))
+    second.write_bytes(write_pcap(packets[400:]))
+    document = cluster.trace(f"file: [{first}, {second}], engine: xdp, speed: 4, options: {{stamp: true}}")
     all_as_intended(document, 895)
     by_number(document["rows"])
-    note = f"{path}: {len(packets)} packets of link type LINUX_SLL get an Ethernet header"
+    note = f"{first}: 400 packets of link type LINUX_SLL get an Ethernet header"
     assert any(note in text for text in document["notes"])
 
 

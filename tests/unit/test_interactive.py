@@ -97,7 +97,7 @@ def play(prepared: Prepared, channel: Channel, most_events: int = 200_000) -> Pl
 def prepared(path: Path, mtu_bytes: int = 1500) -> Prepared:
     if not path.exists():
         pytest.skip(f"{path} is not here")
-    trace = load(path, mtu_bytes)
+    trace = load([path], mtu_bytes)
     return prepare(trace, trace.flow, A, B)
 
 
@@ -286,7 +286,7 @@ def test_a_packet_that_fits_no_frame_and_cannot_be_cut_is_refused(tmp_path: Path
     assert len(prepared(file).packets) == 7
     told = "long.pcap: 1 packets are longer than the MTU of tx1, 1400 bytes and cannot be cut"
     with pytest.raises(BadInput, match=told):
-        load(file, 1400, "tx1")
+        load([file], 1400, "tx1")
 
 
 def test_coverage_knows_the_first_missing_byte() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import struct
 from collections.abc import Callable
@@ -10,9 +11,11 @@ from pathlib import Path
 import dpkt
 import pytest
 
+from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture import walk
 from pktswarm.traffic.capture.trace import Packet, read_packets, read_trace, write_pcap, write_pcapng
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.replay.parse import parse
 from pktswarm.traffic.replay.prepare import Settings, prepare, share_rows
 from recordings import T0_NS, made, udp
 
@@ -248,3 +251,52 @@ def test_a_walker_begins_in_each_part_of_a_usual_file() -> None:
     begins = walk._Walkers(data, "<").likely_beginnings(24)
     assert len(begins) == len(data) // walk.WALKER_BYTES - 1
     assert not ((begins - 24) % 716).any()
+
+
+# --- several files ---------------------------------------------------------------------------------------------------
+
+
+def test_several_files_are_one_trace_in_their_order(tmp_path: Path) -> None:
+    """The second is compressed, the third is not on Ethernet."""
+    frames = [udp("1.1.1.1", 1000 + number, "2.2.2.2", 53) for number in range(5)]
+    whole = tmp_path / "whole.pcap"
+    whole.write_bytes(pcap("<", 0xA1B2C3D4, [(number, 0, frame) for number, frame in enumerate(frames)]))
+    first, second, third = (tmp_path / name for name in ("first.pcap", "second.pcap.gz", "third.pcap"))
+    first.write_bytes(pcap("<", 0xA1B2C3D4, [(0, 0, frames[0]), (1, 0, frames[1])]))
+    second.write_bytes(gzip.compress(pcap(">", 0xA1B23C4D, [(2, 0, frames[2]), (3, 0, frames[3])])))
+    third.write_bytes(pcap("<", 0xA1B2C3D4, [(4, 0, frames[4][14:])], link_type=101))
+    several, one = parse([first, second, third]), parse(whole)
+    assert several.path == Path(f"{first} and 2 more") and several.total == one.total == 5
+    for name in ("number", "time_ns", "length", "l3", "l4", "end", "channel"):
+        assert getattr(several.columns, name).tolist() == getattr(one.columns, name).tolist()
+    assert several.channels == one.channels
+    assert several.notes == [f"{third}: 1 packets of link type RAW get an Ethernet header"]
+    packets = [
+        [columns.data[at + 14 : at + size].tobytes() for at, size in zip(columns.start, columns.length, strict=True)]
+        for columns in (several.columns, one.columns)
+    ]
+    assert packets[0] == packets[1] == [frame[14:] for frame in frames]
+
+
+def test_a_bad_file_among_several_is_named(tmp_path: Path) -> None:
+    good = tmp_path / "good.pcap"
+    good.write_bytes(pcap("<", 0xA1B2C3D4, [(0, 0, FRAMES[0])]))
+    with pytest.raises(BadInput, match=r"missing\.pcap: there is no such file"):
+        parse([good, tmp_path / "missing.pcap"])
+    again = parse([good, good])
+    assert again.total == 2 and again.columns.number.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(("given", "allowed"), [("[]", "a path or 1 or more items"), ("5", "a path or a list")])
+def test_a_trace_without_a_file_is_refused(given: str, allowed: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(f"name: s\ntraces: [{{name: t, file: {given}}}]\n")
+    with pytest.raises(BadInput, match=rf"s\.yaml:2: traces\.0\.file.*cannot be used \(allowed: {allowed}\)"):
+        scenario.load(path)
+
+
+def test_the_files_of_a_trace_are_beside_its_scenario(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text("name: s\ntraces: [{name: t, file: [a.pcap, b/c.pcap]}, {name: u, file: a.pcap}]\n")
+    several, one = scenario.load(path).traces
+    assert several.files == (tmp_path / "a.pcap", tmp_path / "b/c.pcap") and one.files == (tmp_path / "a.pcap",)

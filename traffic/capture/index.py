@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,6 +96,19 @@ def index_capture(path: Path, whole: bool = True) -> CaptureIndex:
         problem = f"packet {row + 1} has a length of {index.wire_bytes[row]} bytes on the wire: the file is damaged"
         raise BadInput(path, problem, allowed=f"up to {LONGEST_WIRE_BYTES}")
     return index
+
+
+def joined(indexes: Sequence[CaptureIndex]) -> CaptureIndex:
+    """The packets of several files, one file after another."""
+
+    def whole(name: str) -> Integers:
+        return np.concatenate([getattr(index, name) for index in indexes])
+
+    before = np.cumsum([0, *(len(index.data) for index in indexes[:-1])]).tolist()
+    start = np.concatenate([index.start + at for index, at in zip(indexes, before, strict=True)])
+    data = b"".join(index.data[:] for index in indexes)
+    lengths = whole("captured_bytes"), whole("wire_bytes")
+    return CaptureIndex(data, whole("time_ns"), start, *lengths, whole("link_type"))
 
 
 def _index(path: Path, data: Data, whole: bool) -> CaptureIndex:

@@ -6,6 +6,7 @@ Flows, addresses, ports, cutting and checksums are those of traffic.replay; here
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,17 +50,17 @@ class Prepared:
     """Reason → packets."""
 
 
-def load(path: Path, mtu_bytes: int | None = None, interface: str = "") -> Trace:
-    """Loads the trace, cut to the MTU if that is known.
+def load(files: Sequence[Path], mtu_bytes: int | None = None, interface: str = "") -> Trace:
+    """Loads the trace of these files, cut to the MTU if that is known.
 
     BadInput for packets that are longer than the MTU of `interface` and cannot be cut.
     """
     if mtu_bytes is None:
-        return replay.prepare(path, Settings(path))
-    trace = replay.prepare(path, Settings(path, oversize="cut", mtu_bytes=mtu_bytes))
+        return replay.prepare(files, Settings(files[0]))
+    trace = replay.prepare(files, Settings(files[0], oversize="cut", mtu_bytes=mtu_bytes))
     if trace.pieces.too_long:
         long = f"{trace.pieces.too_long} packets are longer than the MTU of {interface}, {mtu_bytes} bytes"
-        raise BadInput(path, f"{long} and cannot be cut: the interface needs a larger MTU")
+        raise BadInput(trace.parsed.path, f"{long} and cannot be cut: the interface needs a larger MTU")
     return trace
 
 

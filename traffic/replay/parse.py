@@ -6,7 +6,7 @@ IPv6 extension headers and fragments are rare, and use the slow path of traffic.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pktswarm.traffic import ragged
 from pktswarm.traffic.capture.constants import LINKTYPE_ETHERNET
 from pktswarm.traffic.capture.files import link_type_name
-from pktswarm.traffic.capture.index import CaptureIndex, index_capture
+from pktswarm.traffic.capture.index import CaptureIndex, index_capture, joined
 from pktswarm.traffic.capture.link_types import NAMES, as_ethernet
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import dissect
@@ -93,15 +93,16 @@ class Parsed:
     notes: list[str]
 
 
-def parse(path: Path, sizes_only: bool = False) -> Parsed:
-    """Parses a capture. `sizes_only`: payloads are not needed, so packets can be cut by a snap length behind their
-    headers.
+def parse(files: Path | Sequence[Path], sizes_only: bool = False) -> Parsed:
+    """Parses a capture, or several that follow each other as one. `sizes_only`: payloads are not needed, so packets can
+    be cut by a snap length behind their headers.
 
     BadInput for a file that is not a capture, is empty, of a link type that cannot be put on Ethernet or, unless
     `sizes_only`, cut by a snap length.
     """
-    index, notes = as_ethernet(index_capture(path))
-    check_index(path, index, sizes_only)
+    paths = (files,) if isinstance(files, Path) else tuple(files)
+    path = paths[0] if len(paths) == 1 else Path(f"{paths[0]} and {len(paths) - 1} more")
+    index, notes = _index(paths, sizes_only)
     data = np.frombuffer(index.data, np.uint8)
     left_out: Counter[str] = Counter()
     pairs = Pairs()
@@ -124,8 +125,19 @@ def parse(path: Path, sizes_only: bool = False) -> Parsed:
     whole = {name: column[:kept] for name, column in whole.items()}
     join_fragments(whole)
     columns, channels = Columns(data=data, **whole), pairs.channels
-    notes = [*(f"{path}: {note}" for note in notes), *_notes(path, columns, channels)]
+    notes = [*notes, *_notes(path, columns, channels)]
     return Parsed(path, columns, total, pairs.pairs, channels, left_out, notes)
+
+
+def _index(paths: Sequence[Path], sizes_only: bool) -> tuple[CaptureIndex, list[str]]:
+    """The packets of all files, one file after another, and notes."""
+    indexes, notes = [], list[str]()
+    for path in paths:
+        index, said = as_ethernet(index_capture(path))
+        check_index(path, index, sizes_only)
+        indexes.append(index)
+        notes += [f"{path}: {note}" for note in said]
+    return (indexes[0] if len(indexes) == 1 else joined(indexes)), notes
 
 
 def reasons_of(left_out: Counter[str]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -146,9 +147,9 @@ class Prepared:
         return Shift(one.user * instance, one.server * instance, one.port * instance, one.teid * instance)
 
 
-def prepare(path: Path, settings: Settings) -> Prepared:
+def prepare(files: Path | Sequence[Path], settings: Settings) -> Prepared:
     """Prepares a trace. BadInput for one that cannot be replayed with these settings."""
-    parsed = parse(path, settings.headers_only)
+    parsed = parse(files, settings.headers_only)
     total, where, key = parsed.total, settings.where, settings.key
     if settings.window:
         parsed = choose.within(parsed, *settings.window, where, f"{key}.window")
@@ -163,10 +164,10 @@ def prepare(path: Path, settings: Settings) -> Prepared:
         other = {"up": "that go down", "down": "that go up"}[settings.direction]
         parsed = _rows(parsed, choose.one_way(parsed.columns, table, settings.direction), other)
     if not len(parsed.columns):
-        raise BadInput(where, f"no packet of {path} is left", key=key, value=reasons_of(parsed.left_out))
+        raise BadInput(where, f"no packet of {parsed.path} is left", key=key, value=reasons_of(parsed.left_out))
     pieces, parsed = _fit(parsed, table, settings)
     if not len(pieces.columns):
-        raise BadInput(where, f"no packet of {path} is left", key=key, value=reasons_of(parsed.left_out))
+        raise BadInput(where, f"no packet of {parsed.path} is left", key=key, value=reasons_of(parsed.left_out))
     lengths = pieces.columns.length + added_bytes(pieces, table, settings)
     due = timing.due(pieces.columns.time_ns, lengths, settings.pace)
     pieces = pieces.take(due.order)
