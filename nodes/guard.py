@@ -39,11 +39,12 @@ def run(connection: socket.socket, owner_gid: int) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     Watchdog().start()
     pipe = Lines(connection, decode_guard_order)
-    wanted = True
+    wanted, runs = True, 0
     while wanted:
         guard = Guard(pipe, owner_gid)
         signal.signal(signal.SIGTERM, lambda *_, guard=guard: guard.terminate())
-        wanted = guard.serve()
+        wanted = guard.serve(is_further=runs > 0)
+        runs += 1
 
 
 def spawn(user: str) -> Lines[GuardEvent]:

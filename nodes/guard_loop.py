@@ -71,11 +71,15 @@ class Guard:
         """Used by nodes.packets, which has no task."""
         self.next_announcement = 0.0
 
-    def serve(self) -> bool:
+    def serve(self, is_further: bool = False) -> bool:
         """Works until the rank is gone or orders the end; stops the engines and restores the node in any case. Returns
-        whether the rank wants a guard for a further run, which is another object in this process."""
+        whether the rank wants a guard for a further run, which is another object in this process. `is_further`: this
+        one is, and says that it is there."""
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            if is_further:
+                with contextlib.suppress(OSError):  # the rank is gone: the end of the pipe is noticed next
+                    self.pipe.send(events.Fresh())
             self._work()
         finally:
             self.engines.stop()

@@ -182,11 +182,11 @@ class Rank:
                 self.whole, self.leaving = self.whole and whole, True
 
     def _again(self) -> None:
-        """Begins a further run: a fresh state of rank and guard, and of what can change of the node between runs."""
+        """Begins a further run: a fresh state of rank and guard, and of what can change of the node between runs. The
+        rank has come up when its guard answers, which may be frozen."""
         self._begin()
         self._to_guard(guard_orders.Again())
         self.report = probe.refreshed(self.report, self.interface, self.master)
-        self._report(rank_events.Hello(self.host, self.role, self.report))
 
     def _answer(self) -> bool:
         """Nothing else meanwhile, but not for so long that the guard misses the master's word."""
@@ -282,6 +282,8 @@ class Rank:
                     give_back()
             case guard_events.Sample():
                 self._pass_on_sample(event)
+            case guard_events.Fresh():
+                self._report(rank_events.Hello(self.host, self.role, self.report))
             case _:
                 raise MessageError(f"the guard's event {event.NAME!r} answers no order of this rank")
 

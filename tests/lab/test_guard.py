@@ -17,7 +17,7 @@ import pytest
 from pktswarm.nodes import guard, guard_loop, stale_spools
 from pktswarm.nodes.guard_engines import Engines
 from pktswarm.traffic.errors import EngineError
-from pktswarm.traffic.protocol.guard_events import Failed, GuardEvent, Restored
+from pktswarm.traffic.protocol.guard_events import Failed, Fresh, GuardEvent, Restored
 from pktswarm.traffic.protocol.guard_orders import Again, GuardOrder, Restore, decode_guard_order
 from pktswarm.traffic.protocol.messages import Lines
 
@@ -80,7 +80,7 @@ def test_a_guard_that_is_kept_restores_and_serves_a_further_run_in_a_fresh_folde
         spool = this.spool
         assert this.ask(Restore(kept=True)) == Restored([])
         assert not spool.exists(), "between two runs nothing of it is on the node"
-        this.pipe.send(Again())
+        assert this.ask(Again()) == Fresh()
         this.find_spool()
     assert this.ask(Restore()) == Restored([])
     assert this.gone()

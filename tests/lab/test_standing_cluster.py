@@ -139,6 +139,15 @@ def test_what_dies_between_two_runs_is_started_anew_and_the_run_says_so(cluster:
     assert cluster.shown()["state"] == "up" and cluster.ranks() != ranks
 
 
+def test_a_guard_that_is_frozen_between_two_runs_costs_the_next_one_a_launch(cluster: Standing) -> None:
+    """Nobody has missed it yet, and it is killed by its timer when the run has begun: the rank does not come up."""
+    cluster.up()
+    ranks = cluster.ranks()
+    os.kill(guard_of(ranks["tx1"]), signal.SIGSTOP)
+    document = cluster.run(cluster.scenario(ALL), 0)
+    assert document["totals"][-1]["lost_packets"] == 0 and not {*cluster.ranks().values()} & {*ranks.values()}
+
+
 def test_a_node_that_was_rebooted_unseen_between_two_runs_costs_the_next_one_a_launch(cluster: Standing) -> None:
     """Nobody has missed its words yet: the run finds it gone when it begins."""
     cluster.up()

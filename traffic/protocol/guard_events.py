@@ -165,6 +165,13 @@ class Restored(Event):
     troubles: list[str]
 
 
+@plain
+class Fresh(Event):
+    """Answers Again: a further run can begin."""
+
+    NAME = "fresh"
+
+
 GuardEvent = (
     Held
     | Mended
@@ -184,5 +191,6 @@ GuardEvent = (
     | Failed
     | Counts
     | Restored
+    | Fresh
 )
 decode_guard_event: Decoder[GuardEvent] = Decoder(GuardEvent)
