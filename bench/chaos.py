@@ -339,11 +339,10 @@ class Chaos:
         return {str(path) for folder in TEMPORARY for path in folder.iterdir()}
 
     def _programs(self) -> list[str]:
-        # Of all interfaces: a node that was powered off has no eth1.
-        shown = {
-            node: inside(self.cluster, node, "ip", "link", "show") for node in self.cluster.nodes() if node != "m0"
-        }
-        return [node for node, text in shown.items() if "prog/xdp" in text]
+        # A node that was powered off has no network any more.
+        pids = self.cluster.state.keeper.pids
+        nodes = [node for node in self.cluster.nodes() if node != "m0" and Path(f"/proc/{pids[node]}/ns/net").exists()]
+        return [node for node in nodes if "prog/xdp" in inside(self.cluster, node, "ip", "link", "show")]
 
     def _status(self, document: dict[str, Any], status: int) -> list[str]:
         missing = [row for row in document["rows"] if row["sent_packets"] is None or row["received_packets"] is None]
