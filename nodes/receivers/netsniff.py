@@ -35,7 +35,8 @@ JIT_SETTING = Path("/proc/sys/net/core/bpf_jit_enable")
 """netsniff-ng switches this on and leaves it so."""
 
 KEEPS_LINK = "veth"
-"""The driver of a lab."""
+"""The driver of a lab's interfaces, whose link no XDP program restarts."""
+
 NAMES = [Path("/etc/netsniff-ng") / f"{name}.conf" for name in ("oui", "tcp", "udp", "ether")]
 """Names of vendors, ports and EtherTypes, for packets that it shows. Reading them is more than half of its start, and
 takes 55 ms of processor time on a PC."""

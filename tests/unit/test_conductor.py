@@ -125,7 +125,9 @@ def test_the_start_instant_is_told_in_each_nodes_own_clock() -> None:
 
 def test_the_start_is_further_ahead_where_nodes_answer_late() -> None:
     class Late(Nodes):
-        """Each order arrives this much later than the one before it."""
+        """The ranks leave the barrier of the start so much later than they could."""
+
+        offset_ns = 4000  # as read_clock() has it
 
         def __init__(self, answers_after_s: float) -> None:
             super().__init__(ROLES)
@@ -142,8 +144,6 @@ def test_the_start_is_further_ahead_where_nodes_answer_late() -> None:
             if self.entered == "start":
                 time.sleep(self.answers_after_s)
             return super().barrier(role, members)
-
-        offset_ns = 4000  # as read_clock() has it
 
     soon, late, never = Late(0.0), Late(0.05), Late(0.4)
     for nodes in (soon, late, never):

@@ -11,7 +11,7 @@ import mmap
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -100,15 +100,19 @@ def index_capture(path: Path, whole: bool = True) -> CaptureIndex:
 
 def joined(indexes: Sequence[CaptureIndex]) -> CaptureIndex:
     """The packets of several files, one file after another."""
+    before = np.cumsum([0, *(len(index.data) for index in indexes[:-1])]).tolist()
+    moved = [replace(index, start=index.start + at) for index, at in zip(indexes, before, strict=True)]
+    return _together(b"".join(index.data[:] for index in indexes), moved)
+
+
+def _together(data: Data, parts: Sequence[CaptureIndex]) -> CaptureIndex:
+    """The rows of all parts, whose frames are in `data`."""
 
     def whole(name: str) -> Integers:
-        return np.concatenate([getattr(index, name) for index in indexes])
+        return np.concatenate([getattr(part, name) for part in parts])
 
-    before = np.cumsum([0, *(len(index.data) for index in indexes[:-1])]).tolist()
-    start = np.concatenate([index.start + at for index, at in zip(indexes, before, strict=True)])
-    data = b"".join(index.data[:] for index in indexes)
     lengths = whole("captured_bytes"), whole("wire_bytes")
-    return CaptureIndex(data, whole("time_ns"), start, *lengths, whole("link_type"))
+    return CaptureIndex(data, whole("time_ns"), whole("start"), *lengths, whole("link_type"))
 
 
 def _index(path: Path, data: Data, whole: bool) -> CaptureIndex:
@@ -309,16 +313,4 @@ def _spread(flags: NDArray[np.bool_], rows: Integers, length: int) -> NDArray[np
 
 def _joined(walk: _Walk) -> CaptureIndex:
     none = np.zeros(0, np.int64)
-    parts = walk.parts or [CaptureIndex(walk.data, none, none, none, none, none)]
-
-    def whole(name: str) -> Integers:
-        return np.concatenate([getattr(part, name) for part in parts])
-
-    return CaptureIndex(
-        walk.data,
-        whole("time_ns"),
-        whole("start"),
-        whole("captured_bytes"),
-        whole("wire_bytes"),
-        whole("link_type"),
-    )
+    return _together(walk.data, walk.parts or [CaptureIndex(walk.data, none, none, none, none, none)])

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pktswarm.traffic import ragged
 from pktswarm.traffic.capture.constants import LINKTYPE_ETHERNET, LINKTYPE_RAW
 from pktswarm.traffic.capture.index import CaptureIndex
+from pktswarm.traffic.frames.dissect import ETH_IPV4, ETH_IPV6
 
 ETHERNET_BYTES = 14
-IPV4, IPV6 = 0x0800, 0x86DD
 FAMILY_IPV4, FAMILIES_IPV6 = 2, (10, 24, 28, 30)
 """Values of AF_INET and of AF_INET6, which differs between systems."""
 PPP_ADDRESS_AND_CONTROL, PPP_IPV4, PPP_IPV6 = 0xFF03, 0x0021, 0x0057
@@ -61,20 +61,20 @@ def _fixed(packets: Packets, head_bytes: int, kind: Integers) -> Link:
 
 def _raw(packets: Packets) -> Link:
     version = packets.number(1, 0) >> 4
-    return _fixed(packets, 0, np.where(version == 4, IPV4, np.where(version == 6, IPV6, 0)))
+    return _fixed(packets, 0, np.where(version == 4, ETH_IPV4, np.where(version == 6, ETH_IPV6, 0)))
 
 
 def _family(packets: Packets) -> Link:
     """The address family in the byte order of the recording machine; it fits into one byte."""
     family = np.maximum(packets.number(1, 0), packets.number(1, 3))
     is_6 = np.isin(family, FAMILIES_IPV6)
-    return _fixed(packets, 4, np.where(family == FAMILY_IPV4, IPV4, np.where(is_6, IPV6, 0)))
+    return _fixed(packets, 4, np.where(family == FAMILY_IPV4, ETH_IPV4, np.where(is_6, ETH_IPV6, 0)))
 
 
 def _ppp(packets: Packets) -> Link:
     framed = packets.number(2, 0) == PPP_ADDRESS_AND_CONTROL
     protocol = packets.number(2, 2 * framed)
-    kind = np.where(protocol == PPP_IPV4, IPV4, np.where(protocol == PPP_IPV6, IPV6, 0))
+    kind = np.where(protocol == PPP_IPV4, ETH_IPV4, np.where(protocol == PPP_IPV6, ETH_IPV6, 0))
     return Link(2 + 2 * framed.astype(np.int64), kind)
 
 
@@ -111,8 +111,8 @@ LINKS: dict[int, tuple[str, Callable[[Packets], Link]]] = {
     108: ("LOOP", _family),
     113: ("LINUX_SLL", lambda packets: _fixed(packets, 16, packets.number(2, 14))),
     127: ("802.11 with radiotap", _radiotap),
-    228: ("IPv4", lambda packets: _fixed(packets, 0, np.full(len(packets.start), IPV4))),
-    229: ("IPv6", lambda packets: _fixed(packets, 0, np.full(len(packets.start), IPV6))),
+    228: ("IPv4", lambda packets: _fixed(packets, 0, np.full(len(packets.start), ETH_IPV4))),
+    229: ("IPv6", lambda packets: _fixed(packets, 0, np.full(len(packets.start), ETH_IPV6))),
     276: ("LINUX_SLL2", lambda packets: _fixed(packets, 20, packets.number(2, 0))),
 }
 """Link type → its name and what reads it."""
