@@ -33,6 +33,14 @@ static __always_inline __u64 clock_ns(void)
 	return settings.tai ? bpf_ktime_get_tai_ns() : bpf_ktime_get_ns();
 }
 
+/* The program in a map continues; nothing happens where there is none. */
+static __always_inline void go_on_in(struct xdp_md *ctx, void *map)
+{
+#ifndef COUNT_WITHOUT_TAIL_CALLS
+	bpf_tail_call(ctx, map, 0);
+#endif
+}
+
 /* The first of each `pass_on` frames goes on to the capture. */
 static __always_inline int verdict(const struct arrival *a)
 {
@@ -187,7 +195,7 @@ static __always_inline int count_numbered(struct xdp_md *ctx, const struct frame
 	if (take_numbered(a, e))
 		return XDP_ABORTED;
 	if (settings.echo)
-		bpf_tail_call(ctx, &echo, 0);
+		go_on_in(ctx, &echo);
 	return verdict(a);
 }
 
@@ -324,7 +332,7 @@ int count(struct xdp_md *ctx)
 	a.slot = find_leg(ctx, &frame, a.damaged);
 	if (a.slot == NO_LEG) {
 		if (parsed == PARSED_FRAGMENT && settings.together_ms)
-			bpf_tail_call(ctx, &fragmented, 0);
+			go_on_in(ctx, &fragmented);
 		if (stamp && !a.damaged)
 			count_misdelivered(stamp);
 		return pass_unmatched(unmatched_kind_of(parsed, stamp, a.damaged), &a);

@@ -57,36 +57,36 @@ __noinline __u32 leg_by_bytes(struct xdp_md *ctx, __u32 is_damaged)
 	return NO_LEG;
 }
 
-/* For a damaged stamp: the only leg whose headers the frame has. */
-struct search {
-	const struct frame *frame;
-	__u32 found;
-	__u32 slot;
-};
-
-static long try_leg(__u32 slot, struct search *search)
+/* Whether a frame has the headers of the leg in a slot. */
+__noinline int has_headers_of(const struct frame *frame, __u32 slot)
 {
 	struct expectation *e = bpf_map_lookup_elem(&expectations, &slot);
-	const struct frame *frame = search->frame;
-	const __u64 *words = (const void *)&frame->fields;
+	const __u64 *words;
 	__u64 differs = 0;
 
-	if (!e)
-		return 1;
-	if (!e->by_headers || (e->payload_bytes && e->payload_bytes != frame->payload_bytes))
+	if (!frame || !e || !e->by_headers || (e->payload_bytes && e->payload_bytes != frame->payload_bytes))
 		return 0;
+	words = (const void *)&frame->fields;
 	for (int i = 0; i < FIELD_WORDS; i++)
 		differs |= (words[i] ^ e->value[i]) & e->mask[i];
-	if (differs)
-		return 0;
-	search->slot = slot;
-	return ++search->found > 1;
+	return !differs;
 }
 
-static __always_inline __u32 leg_by_headers(const struct frame *frame)
+/*
+ * For a damaged stamp: the only leg whose headers the frame has. As global functions, both are checked once by the
+ * verifier; without bpf_loop(), whose callback a kernel that interprets the program refuses. A turn is 15 of the
+ * verifier's 1,000,000 steps.
+ */
+__noinline __u32 leg_by_headers(const struct frame *frame)
 {
-	struct search search = { .frame = frame };
+	__u32 found = 0, last = 0;
 
-	bpf_loop(settings.legs, try_leg, &search, 0);
-	return search.found == 1 ? search.slot : NO_LEG;
+	for (__u32 slot = 0; slot < settings.legs; slot++) {
+		__u32 fits = has_headers_of(frame, slot);
+
+		asm volatile("" : "+r"(fits)); /* a compiler that knows 0 or 1 makes a branch: the verifier follows both */
+		found += fits;
+		last += (slot - last) * fits;
+	}
+	return found == 1 ? last : NO_LEG;
 }

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pktswarm.lab import ssh
@@ -29,49 +29,93 @@ from pktswarm.lab.namespaces import network_of
 from pktswarm.lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node
 from pktswarm.traffic.errors import PktswarmError
 
-SUITE = "bookworm"
-DISK, KERNEL, FIRST = "disk", "kernel", "first.cpio"
-"""The stored files of a machine: disk, kernel, and initial RAM disk."""
-DISK_BYTES = 6 << 30
-"""A sparse file: 1 GB of it is written."""
+SUITES = ("bookworm", "trixie")
+DISK, KERNEL, FIRST, DEVICE_TREES = "disk", "kernel", "first.cpio", "device-trees"
+"""The stored files of a machine: disk, kernel, initial RAM disk, and the boards' device trees."""
+DISK_BYTES = 8 << 30
+"""A sparse file: 1 GB of it is written. A card of a board has a power of 2."""
 PACKAGES = ("openssh-server", "systemd-sysv", "udev", "iproute2", "kmod", "busybox-static")
 LEFT_OUT = ("linux-image-", "initramfs-tools")
 """Downloaded, but not installed there: this machine makes the initial RAM disk."""
 PROGRAMS = {"debootstrap": "debootstrap", "cpio": "cpio", "depmod": "kmod"}
 QEMU_PACKAGE = "qemu-system-arm"
 MODULES = ("virtio_pci", "virtio_blk", "ext4")
+MODULES_OF_BOARDS = ("sunxi_mmc", "mmc_block")
+OF_USB_NET = "40"
+"""First byte of the address that qemu's usb-net shows in the machine; the others are the given ones."""
 SECOND_STAGE_S, BOOT_S = 1800.0, 600.0
 DONE = "pktswarm: the second stage is done"
 
 
+TAP = "tap,id={tap},ifname={tap},script=no,downscript=no"
+VIRTIO_NET = ("-netdev", TAP, "-device", "virtio-net-pci,netdev={tap},mac={mac},romfile=")
+USB_NET = ("-netdev", TAP, "-device", "usb-net,netdev={tap},mac={mac}")
+SUN8I_EMAC = ("-nic", f"{TAP},model=allwinner-sun8i-emac,mac={{mac}}")
+
+
 @dataclass(frozen=True)
 class Machine:
-    """A kind of machine. `architecture`: Debian's name of it; `options`: of qemu; `memory` as qemu takes it."""
+    """A kind of machine. `architecture`: Debian's name of it; `options`: of qemu; `memory` as qemu takes it. `drive`:
+    the bus of its disk. `interfaces`: options of qemu for those to the control and the traffic network. `device_tree`:
+    its file in the kernel's package; empty: qemu makes it."""
 
+    name: str
     architecture: str
     qemu: str
     options: tuple[str, ...]
     kernel: str
     memory: str
+    cpus: int = 2
+    console: str = "ttyAMA0"
+    drive: str = "virtio"
+    interfaces: tuple[tuple[str, ...], tuple[str, ...]] = (VIRTIO_NET, VIRTIO_NET)
+    device_tree: str = ""
+    suite: str = SUITES[0]
+
+    @property
+    def folder(self) -> Path:
+        """Of its disk, which machines of one architecture share."""
+        return CACHE / f"{self.architecture}-{self.suite}"
 
 
 # qemu computes Arm's pointer authentication slowly; its own algorithm is sufficient.
 ARM64 = Machine(
-    "arm64", "qemu-system-aarch64", ("-machine", "virt", "-cpu", "max,pauth-impdef=on"), "linux-image-arm64", "4G"
+    "arm64",
+    "arm64",
+    "qemu-system-aarch64",
+    ("-machine", "virt", "-cpu", "max,pauth-impdef=on"),
+    "linux-image-arm64",
+    "4G",
 )
 # As much memory as the ODROID-C1 has. Debian's kernel for armhf addresses 32 bits: the PCI bus must lie within them.
 ARMHF = Machine(
-    "armhf", "qemu-system-arm", ("-machine", "virt,highmem=off", "-cpu", "cortex-a15"), "linux-image-armmp", "1G"
+    "armhf",
+    "armhf",
+    "qemu-system-arm",
+    ("-machine", "virt,highmem=off", "-cpu", "cortex-a15"),
+    "linux-image-armmp",
+    "1G",
 )
-MACHINES = {machine.architecture: machine for machine in (ARM64, ARMHF)}
+# A board with the Ethernet of the ODROID-C1's family (stmmac: dwmac-sun8i). It has one port: control is on USB.
+ORANGEPI = replace(
+    ARMHF,
+    name="orangepi-pc",
+    options=("-machine", "orangepi-pc"),
+    cpus=4,
+    console="ttyS0",
+    drive="sd",
+    interfaces=(USB_NET, SUN8I_EMAC),
+    device_tree="sun8i-h3-orangepi-pc.dtb",
+)
+MACHINES = {machine.name: machine for machine in (ARM64, ARMHF, ORANGEPI)}
 
 INIT = f"""#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
 mount -t devtmpfs dev /dev
 while read -r module; do insmod "/modules/$module"; done </modules/order
-until [ -b /dev/vda ]; do sleep 0.1; done
-mount -t ext4 /dev/vda /disk
+until [ -b /dev/vda ] || [ -b /dev/mmcblk0 ]; do sleep 0.1; done
+mount -t ext4 /dev/vda /disk || mount -t ext4 /dev/mmcblk0 /disk
 if [ -e /node ]; then
   cp -a /node/. /disk/
   umount /proc
@@ -85,7 +129,7 @@ poweroff -f
 
 
 @contextlib.contextmanager
-def in_place_of(state: LabState, name: str, kind: Machine, cpus: int = 2) -> Iterator[subprocess.Popen[bytes]]:
+def in_place_of(state: LabState, name: str, kind: Machine) -> Iterator[subprocess.Popen[bytes]]:
     """Runs the machine, from the first answer of its sshd to the end of the block.
 
     Raises PktswarmError if it is not there within BOOT_S, with the last words of its console.
@@ -99,12 +143,10 @@ def in_place_of(state: LabState, name: str, kind: Machine, cpus: int = 2) -> Ite
         _pack(scratch / "node.cpio", files_of(node, state, Path(f"/proc/{pid}/root{ssh.FOLDER}"), scratch / "files"))
         first = (folder / FIRST).read_bytes() + (scratch / "node.cpio").read_bytes()
         (scratch / "first").write_bytes(first)
-        interfaces = [
-            *_interface("tap0", node.control_mac),
-            *_interface("tap1", node.mac),
-        ]
+        ends = zip(kind.interfaces, (node.control_mac, node.mac), strict=True)
+        interfaces = [word.format(tap=f"tap{n}", mac=mac) for n, (words, mac) in enumerate(ends) for word in words]
         inside = ["nsenter", f"--net=/proc/{pid}/ns/net"]
-        machine = _start(kind, inside, folder, scratch, ["-smp", str(cpus), "-snapshot", *interfaces])
+        machine = _start(kind, inside, folder, scratch, ["-snapshot", *interfaces])
         try:
             _await_sshd(machine, state, node, scratch)
             yield machine
@@ -120,10 +162,13 @@ def make_machine(kind: Machine) -> Path:
     missing = {package for program, package in programs.items() if not shutil.which(program)}
     if missing:
         raise PktswarmError(f"not installed: apt install {' '.join(sorted(missing))}")
-    folder = CACHE / f"{kind.architecture}-{SUITE}"
+    folder = kind.folder
     if folder.is_dir():
         return folder
-    print(f"lab: making a machine of {kind.architecture} in {folder}, once: about ten minutes", file=sys.stderr)
+    print(
+        f"lab: making a disk of {kind.architecture}, {kind.suite}, in {folder}, once: about ten minutes",
+        file=sys.stderr,
+    )
     CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
     making = Path(tempfile.mkdtemp(prefix=f"{folder.name}.making-", dir=CACHE))
     try:
@@ -140,32 +185,40 @@ def _first_stage(kind: Machine, folder: Path) -> None:
     """Unpacks packages with this machine's programs, and makes the disk, the kernel and the initial RAM disk."""
     root, unpacked = folder / "root", folder / "root/unpacked"
     include = f"--include={','.join((*PACKAGES, kind.kernel))}"
-    _checked("debootstrap", f"--arch={kind.architecture}", "--foreign", "--variant=minbase", include, SUITE, str(root))
+    _checked(
+        "debootstrap", f"--arch={kind.architecture}", "--foreign", "--variant=minbase", include, kind.suite, str(root)
+    )
     chosen = root / "debootstrap/base"
     chosen.write_text(" ".join(name for name in chosen.read_text().split() if not name.startswith(LEFT_OUT)) + "\n")
     for package in ("linux-image-[0-9]", "busybox-static"):
         (archive,) = (root / "var/cache/apt/archives").glob(f"{package}*.deb")
         _checked("dpkg-deb", "--extract", str(archive), str(unpacked))
+    for name in ("bin", "lib"):  # from Debian 13 on, packages have them below /usr alone
+        if not (unpacked / name).exists():
+            (unpacked / name).symlink_to(f"usr/{name}")
     (image,) = unpacked.glob("boot/vmlinuz-*")
     version = image.name.removeprefix("vmlinuz-")
     _checked("depmod", "--basedir", str(unpacked), version)
-    _pack(folder / FIRST, _first_files(unpacked, version, folder / "first"))
+    _pack(folder / FIRST, _first_files(kind, unpacked, version, folder / "first"))
     shutil.rmtree(folder / "first")
     image.rename(folder / KERNEL)
-    (root / "lib/modules").mkdir(parents=True, exist_ok=True)
-    (unpacked / "lib/modules" / version).rename(root / "lib/modules" / version)
+    if trees := [*unpacked.glob("usr/lib/linux-image-*")]:
+        trees[0].rename(folder / DEVICE_TREES)
+    modules = root / "usr/lib/modules"  # /lib is a link to /usr/lib
+    modules.mkdir(parents=True, exist_ok=True)
+    (unpacked / "lib/modules" / version).rename(modules / version)
     shutil.rmtree(unpacked)
     _checked("truncate", f"--size={DISK_BYTES}", str(folder / DISK))
     _checked("mkfs.ext4", "-q", "-d", str(root), str(folder / DISK))
 
 
-def _first_files(unpacked: Path, version: str, folder: Path) -> Path:
+def _first_files(kind: Machine, unpacked: Path, version: str, folder: Path) -> Path:
     """Packs busybox, the modules for the disk in their order, and INIT."""
     for name in ("bin", "modules", "proc", "dev", "disk"):
         (folder / name).mkdir(parents=True)
     shutil.copy2(unpacked / "bin/busybox", folder / "bin/busybox")
     order: list[str] = []
-    for module in MODULES:
+    for module in (*MODULES, *(MODULES_OF_BOARDS if kind.architecture == ORANGEPI.architecture else ())):
         shown = _checked("modprobe", "--dirname", str(unpacked), "--set-version", version, "--show-depends", module)
         order += [words.split()[1] for words in shown.splitlines() if words.startswith("insmod")]
     for path in dict.fromkeys(order):
@@ -177,10 +230,11 @@ def _first_files(unpacked: Path, version: str, folder: Path) -> Path:
 
 
 def _second_stage(kind: Machine, folder: Path) -> None:
+    kind = replace(MACHINES[kind.architecture], suite=kind.suite)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         shutil.copy2(folder / FIRST, scratch / "first")
-        machine = _start(kind, [], folder, scratch, ["-smp", "2", "-nic", "none"])
+        machine = _start(kind, [], folder, scratch, ["-nic", "none"])
         try:
             machine.wait(SECOND_STAGE_S)
         except subprocess.TimeoutExpired:
@@ -196,22 +250,22 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     """Starts a process that ends with this one, however this one ends."""
     command = ["setpriv", "--pdeathsig", "KILL", *inside, kind.qemu, *kind.options, "-accel", "tcg,thread=multi"]
-    command += ["-m", kind.memory, "-display", "none"]
-    command += ["-kernel", str(folder / KERNEL), "-initrd", str(scratch / "first"), "-append", "console=ttyAMA0 quiet"]
-    command += ["-drive", f"file={folder / DISK},format=raw,if=virtio,cache=unsafe", "-device", "virtio-rng-pci"]
+    command += ["-m", kind.memory, "-smp", str(kind.cpus), "-display", "none"]
+    command += ["-kernel", str(folder / KERNEL), "-initrd", str(scratch / "first")]
+    command += ["-append", f"console={kind.console} quiet", *_device_tree(kind, folder)]
+    command += ["-drive", f"file={folder / DISK},format=raw,if={kind.drive},cache=unsafe"]
     command += ["-serial", f"file:{scratch / 'console'}", "-monitor", "none", "-no-reboot", *more]
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=(scratch / "qemu").open("wb")
     )
 
 
-def _interface(tap: str, mac: str) -> list[str]:
-    return [
-        "-netdev",
-        f"tap,id={tap},ifname={tap},script=no,downscript=no",
-        "-device",
-        f"virtio-net-pci,netdev={tap},mac={mac},romfile=",
-    ]
+def _device_tree(kind: Machine, folder: Path) -> list[str]:
+    """The machine's, or a source of random numbers where qemu makes the tree of a machine with a PCI bus."""
+    if not kind.device_tree:
+        return ["-device", "virtio-rng-pci"]
+    (tree,) = (folder / DEVICE_TREES).rglob(kind.device_tree)
+    return ["-dtb", str(tree)]
 
 
 def _join_cables(pid: int) -> None:
@@ -241,7 +295,9 @@ def files_of(node: Node, state: LabState, keys: Path, folder: Path) -> Path:
         (CONTROL_INTERFACE, node.control_mac, f"Address={node.address}/24\n"),
         (TRAFFIC_INTERFACE, node.mac, ""),
     ):
-        (network / f"10-{name}.link").write_text(f"[Match]\nMACAddress={mac}\n[Link]\nName={name}\n")
+        (network / f"10-{name}.link").write_text(
+            f"[Match]\nMACAddress={mac} {OF_USB_NET}{mac[2:]}\n[Link]\nName={name}\nMACAddress={mac}\n"
+        )
         (network / f"10-{name}.network").write_text(
             f"[Match]\nName={name}\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n{how}"
         )

@@ -18,6 +18,8 @@ CLONES_KERNEL = (5, 10)
 """The oldest kernel for which the engine tc is written."""
 SENDER, COUNTER = libbpf.OBJECTS / "send.o", libbpf.OBJECTS / "count.o"
 CLONER, PLAIN_CLONER = libbpf.OBJECTS / "send_tc.o", libbpf.OBJECTS / "send_tc_plain.o"
+PLAIN_COUNTER = libbpf.OBJECTS / "count_plain.o"
+"""The counter without tail calls."""
 INTERPRETED = ("armv6l", "armv7l")
 """Machines for which the kernel compiles no program that has functions. It interprets it, and then takes neither a
 callback (bpf_loop()) nor a tail call in it."""
@@ -38,6 +40,12 @@ def callbacks() -> str:
     return f"the kernel of {machine} does not compile a program with callbacks" if machine in INTERPRETED else ""
 
 
+def tail_calls() -> str:
+    """Why the counter cannot call another program; empty: it can."""
+    machine = os.uname().machine
+    return f"the kernel of {machine} takes no tail call in a program with functions" if machine in INTERPRETED else ""
+
+
 def tc_sender() -> str:
     if libbpf.kernel() < CLONES_KERNEL:
         return f"it needs Linux 5.10, this is {libbpf.kernel()[0]}.{libbpf.kernel()[1]}"
@@ -50,8 +58,13 @@ def _object(program: Path) -> str:
     return libbpf.missing()
 
 
-def xdp_receiver(program: Path = COUNTER) -> str:
-    if why := callbacks() or libbpf.missing():
+def counter() -> Path:
+    return PLAIN_COUNTER if tail_calls() else COUNTER
+
+
+def xdp_receiver(program: Path | None = None) -> str:
+    program = program or counter()
+    if why := libbpf.missing():
         return why
     if not program.exists():
         return f"{program.name} is not there (kernel/build.sh compiles it)"

@@ -7,7 +7,7 @@ import platform
 import socket
 from dataclasses import replace
 
-from pktswarm.nodes import routes, wires, xdp_features
+from pktswarm.nodes import availability, routes, wires, xdp_features
 from pktswarm.nodes.engines import RECEIVERS, SENDERS
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import tool_version
@@ -38,6 +38,7 @@ def report(interface: Interface, probed: Probed, master: str) -> NodeReport:
         on_request=probed.on_request,
         receivers={name: engine.missing() for name, engine in RECEIVERS.items()},
         versions={name: version for name in TOOLS if (version := tool_version(name))},
+        tail_calls=availability.tail_calls(),
         clock=clock_identity(),
     )
 

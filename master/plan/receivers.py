@@ -38,6 +38,7 @@ def _counting(
     """Engines that count frames on `host`, and the reason why xdp is not among them."""
     wanted, because = scenario.receive.engine, ""
     if wanted == "auto":
+        no_filter = no_filter or (report.get("tail_calls", "") if scenario.receive.filter else "")
         because = report["receivers"]["xdp"] or no_filter or _unknown_to_xdp(host, legs, report)
         wanted = "netsniff-ng" if because else "xdp"
     return ["xdp", "netsniff-ng"] if wanted == "xdp" and scenario.receive.mode == "capture" else [wanted], because

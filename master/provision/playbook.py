@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -68,8 +69,12 @@ def check(hosts: Path) -> inventory.Inventory:
 
 def fetch_ansible() -> None:
     """Installs ansible-core in this environment by its lock file, if it is not installed. Raises EngineError."""
-    stamp = Path(sys.prefix) / ".ansible-lock"
-    digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    with (Path(sys.prefix) / ".ansible-fetched").open("w") as lock:  # two commands at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _fetch_ansible(Path(sys.prefix) / ".ansible-lock", hashlib.sha256(LOCK.read_bytes()).hexdigest())
+
+
+def _fetch_ansible(stamp: Path, digest: str) -> None:
     if stamp.exists() and stamp.read_text() == digest:
         return
     print("provision: installing ansible-core", file=sys.stderr)
@@ -90,7 +95,7 @@ def play(hosts: inventory.Inventory, action: Action, show: Callable[[str], None]
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=_environment(scratch),
+            env=environment(scratch),
             start_new_session=True,
         )
         try:
@@ -128,7 +133,7 @@ def with_findings(outcome: Outcome) -> Outcome:
     return replace(outcome, hosts=tuple(replace(one, finding=findings.get(one.host, "")) for one in outcome.hosts))
 
 
-def _environment(scratch: str) -> dict[str, str]:
+def environment(scratch: str) -> dict[str, str]:
     """Returns an environment that keeps all of Ansible's files in `scratch`."""
     return {
         **os.environ,

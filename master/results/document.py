@@ -107,6 +107,8 @@ class NodeReport(TypedDict):
     versions: NotRequired[dict[str, str]]
     held_by: NotRequired[Table]
     mended: NotRequired[list[str]]
+    tail_calls: NotRequired[str]
+    """The reason why the counter in the kernel cannot call a further program; empty: it can."""
     clock: NotRequired[str]
     """Identity of the node's CLOCK_MONOTONIC: its kernel's boot and its time namespace."""
 

@@ -20,10 +20,9 @@ from pktswarm.nodes.offloads import OffloadsOff
 from pktswarm.nodes.receivers.xdp_counts import receive_counts
 from pktswarm.nodes.receivers.xdp_figures import Figures
 from pktswarm.nodes.receivers.xdp_matching import Matching, matching
-from pktswarm.nodes.receivers.xdp_program import NAME, CounterProgram
+from pktswarm.nodes.receivers.xdp_program import NAME, CounterProgram, together_ms_of
 from pktswarm.traffic.errors import BadInput, EngineError
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
-from pktswarm.traffic.schedule import fragments
 
 LEAST_KERNEL_TAI = (6, 1)
 ORDERED_STORES = platform.machine() == "x86_64"
@@ -34,7 +33,7 @@ class XdpReceiver(Receiver):
     """Counts stamped legs by their stamps, the others by their bytes."""
 
     name: ClassVar[str] = NAME
-    object_file: ClassVar[Path] = availability.COUNTER
+    object_file: ClassVar[Path] = availability.counter()
 
     def __init__(self, task: ReceiveTask, spool: Path) -> None:
         super().__init__(task, spool)
@@ -84,6 +83,11 @@ class XdpReceiver(Receiver):
             raise EngineError(self.name, "clock: ptp needs kernel 6.1 (bpf_ktime_get_tai_ns)")
         if self.task.filter and not self.task.filter_program:
             raise EngineError(self.name, f"the filter {self.task.filter!r} came without its program")
+        if why := availability.tail_calls():
+            if self.task.echoes:
+                raise EngineError(self.name, f"echo: {why} (allowed: no echo on this node)")
+            if self.task.filter:
+                raise EngineError(self.name, f"the filter {self.task.filter!r}: {why} (allowed: no filter)")
 
     def _load(self, alone: bool) -> None:
         self._close_program()
@@ -125,7 +129,7 @@ class XdpReceiver(Receiver):
 
     def seen_ns(self) -> int | None:
         """None where packets are put together: a fragment of one that is not whole passes on unseen."""
-        if not self.attached or self._program is None or fragments.together_ms(self.task):
+        if not self.attached or self._program is None or together_ms_of(self.task):
             return None
         last_ns = self.figures.last_arrival_ns()
         return last_ns and last_ns + time.monotonic_ns() - time.clock_gettime_ns(self._clock)

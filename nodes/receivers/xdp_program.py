@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 from typing import TypeVar
 
-from pktswarm.nodes import libbpf
+from pktswarm.nodes import availability, libbpf
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.receivers.echo import Echo
 from pktswarm.nodes.receivers.xdp_matching import Matching
@@ -52,7 +52,7 @@ class CounterProgram:
             raise
 
     def _load(self, armed_ns: int, alone: bool) -> None:
-        together_ms = fragments.together_ms(self._task)
+        together_ms = together_ms_of(self._task)
         for name, entries in self._entries(together_ms).items():
             self._object.set_entries(name, entries)
         settings = Settings(
@@ -161,6 +161,11 @@ class CounterProgram:
             self.echo.close()
             self.echo = None
         self._object.close()
+
+
+def together_ms_of(task: ReceiveTask) -> int:
+    """The timeout of reassembly, which is another program behind the counter; 0: fragments are not put together."""
+    return 0 if availability.tail_calls() else fragments.together_ms(task)
 
 
 def _key(number: int) -> bytes:

@@ -4,6 +4,8 @@ Not for pytest: it takes half an hour, and wants the machine to itself.
 
     sudo .venv/bin/python tests/bare/arm.py arm64
     sudo .venv/bin/python tests/bare/arm.py armhf
+    sudo .venv/bin/python tests/bare/arm.py armhf --suite trixie
+    sudo .venv/bin/python tests/bare/arm.py orangepi-pc
     sudo .venv/bin/python tests/bare/arm.py armhf --clock ptp   # its clock follows that of the other node
 
 The machine takes the place of a node of a lab. It sends by each engine, and then, by a second inventory with the roles
@@ -23,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +42,38 @@ NAME, NODE, OTHER = "arm", "tx1", "rx1"
 PKTSWARM = str(Path(sys.executable).with_name("pktswarm"))
 LONGEST_S = 3600
 PATIENCE = "20"
+TRACE = Path(__file__).parents[2] / "configs/traces/lab.pcapng"
+WHOLE, COUNTED = "expect: {loss: 0, sent: intended}\n", "receive: {mode: count}\n"
 SCENARIO = """name: arm
 streams: [{{name: s, engine: {engine}, size_bytes: 512, rate_pps: 200, count_packets: 2000}}]
 expect: {{loss: 0, sent: intended}}
 """
 ENGINES = ("auto", "tc", "pktgen", "trafgen")
 """Engines that the machine sends with."""
+USERS = """name: users
+streams:
+  - name: uplink
+    size_bytes: {128: 7, 594: 4, 1500: 1}
+    rate_pps: 200
+    count_packets: 2000
+    headers:
+      - ethernet: {}
+      - ipv4: {}
+      - udp: {src: 2152, dst: 2152}
+      - gtpu: {teid: {increment: [1, 50]}}
+      - ipv4: {src: {with: gtpu.teid, increment: [10.60.0.1, 10.60.0.50]}, dst: 10.9.0.1}
+      - udp: {src: 5000, dst: 5000}
+expect: {loss: 0, sent: intended}
+"""
+RECEIVED = {
+    "by the counter in the kernel": SCENARIO.format(engine="auto") + COUNTED,
+    "50 users of GTP-U": USERS + COUNTED,
+    "a trace": f"name: t\ntraces: [{{name: t, file: {TRACE}, timing: {{multiplier: 0.5}}}}]\n{WHOLE}{COUNTED}",
+    "a source": f"name: web\nsources: [{{name: web, source: www, mean_bps: 2.0e+5, duration_s: 10}}]\n{WHOLE}{COUNTED}",
+    "by counter and capture": SCENARIO.format(engine="auto"),
+    "by the capture alone": SCENARIO.format(engine="auto") + "receive: {engine: netsniff-ng}\n",
+}
+"""What the machine receives."""
 
 CLOCKS = {
     "chrony": (
@@ -75,12 +104,13 @@ AS_IT_IS = "dpkg-query --show; cat /etc/passwd; lsmod | grep -o ^pktgen; ip -o l
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="An emulated Debian on ARM becomes a node, and takes part in runs.")
+    parser.add_argument("--suite", choices=emulated.SUITES, default=emulated.SUITES[0], help="Debian's release")
     parser.add_argument("kind", choices=sorted(emulated.MACHINES))
     parser.add_argument("--clock", choices=sorted(CLOCKS), default="chrony", help="what sets the machine's clock")
     arguments = parser.parse_args()
-    kind = emulated.MACHINES[arguments.kind]
+    kind = replace(emulated.MACHINES[arguments.kind], suite=arguments.suite)
     folder = Path("hosts")
-    state = lab.up(NAME, 1, 1, folder, bare=emulated.SUITE)
+    state = lab.up(NAME, 1, 1, folder, bare=kind.suite)
     try:
         adapt_inventory(state.inventory, kind, arguments.clock)
         with ExitStack() as stack:
@@ -116,8 +146,11 @@ def become_a_node(state: lab.LabState, exchanged: Path, clock: str) -> None:
     for engine in ENGINES:
         with step(f"it sends, engine: {engine}"):
             run(hosts, SCENARIO.format(engine=engine))
-    with step("it receives"):
-        run(str(exchanged), SCENARIO.format(engine="auto"))
+    with step("it sends 50 users of GTP-U"):
+        run(hosts, USERS)
+    for what, scenario in RECEIVED.items():
+        with step(f"it receives {what}"):
+            run(str(exchanged), scenario)
     if clock == "ptp":
         with step("clock: ptp"):
             run(hosts, SCENARIO.format(engine="auto") + "clock: ptp\n")
@@ -157,7 +190,7 @@ def adapt_inventory(path: Path, kind: emulated.Machine, clock: str) -> None:
     data = yaml.safe_load(path.read_text())
     host = data["all"]["children"]["transmit"]["hosts"][NODE]
     host["pktswarm_shared_kernel"], host["pktswarm_clock"] = "", clock
-    if kind is emulated.ARMHF:
+    if kind.architecture == emulated.ARMHF.architecture:
         host["pktswarm_mpi"] = "none"
     path.write_text(yaml.safe_dump(data, sort_keys=False, width=10_000))
 

@@ -38,7 +38,9 @@ def without_types(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(libbpf, "KERNEL_TYPES", tmp_path / "vmlinux")
 
 
-@pytest.mark.parametrize("name", ["count.o", "echo.o", "send.o", "send_tc.o", "send_tc_plain.o", "switch.o", "upf.o"])
+@pytest.mark.parametrize(
+    "name", ["count.o", "count_plain.o", "echo.o", "send.o", "send_tc.o", "send_tc_plain.o", "switch.o", "upf.o"]
+)
 def test_only_functions_with_the_context_are_checked_by_call(name: str) -> None:
     with libbpf.BpfObject(libbpf.OBJECTS / name) as one:
         before = one.types().linkages()

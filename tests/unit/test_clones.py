@@ -40,12 +40,17 @@ def test_both_field_engines_are_tried_on_an_interface() -> None:
     assert [name for name, known in engines.SENDERS.items() if known.unfit] == ["xdp", "tc"]
 
 
-def test_32_bit_arm_sends_clones_without_callbacks_and_has_no_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_32_bit_arm_sends_clones_without_callbacks_and_counts_without_tail_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     uname = os.uname_result(("Linux", "board", "6.1.0-50-armmp", "#1", "armv7l"))
     monkeypatch.setattr(os, "uname", lambda: uname)
     assert availability.tc_sender() == ""
     why = "the kernel of armv7l does not compile a program with callbacks"
-    assert availability.xdp_sender() == availability.xdp_receiver() == why
+    assert availability.xdp_sender() == why
+    assert availability.xdp_receiver() == libbpf.missing()
+    assert availability.counter() == availability.PLAIN_COUNTER
+    assert availability.tail_calls() == "the kernel of armv7l takes no tail call in a program with functions"
     assert ways_out.CLONES.program_for((6, 1), noisy=False) == availability.PLAIN_CLONER
     with pytest.raises(EngineError, match=rf"tc: random payload: {why} \(allowed: fill or hex"):
         ways_out.CLONES.program_for((6, 1), noisy=True)

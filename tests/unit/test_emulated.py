@@ -27,8 +27,13 @@ def test_the_machine_gets_the_nodes_names_addresses_and_keys(state: LabState, tm
     node = next(one for one in state.plan.nodes if one.name == "rx1")
     files = emulated.files_of(node, state, keys, tmp_path / "files") / "node"
     network = files / "etc/systemd/network"
-    assert f"MACAddress={node.control_mac}\n[Link]\nName=ctl0" in (network / "10-ctl0.link").read_text()
-    assert f"MACAddress={node.mac}\n[Link]\nName=eth1" in (network / "10-eth1.link").read_text()
+    by_usb = f"40{node.control_mac[2:]}"
+    link = f"MACAddress={node.control_mac} {by_usb}\n[Link]\nName=ctl0\nMACAddress={node.control_mac}\n"
+    assert link in (network / "10-ctl0.link").read_text()
+    assert (
+        f"MACAddress={node.mac} 40{node.mac[2:]}\n[Link]\nName=eth1\nMACAddress={node.mac}\n"
+        in (network / "10-eth1.link").read_text()
+    )
     assert f"Address={node.address}/24" in (network / "10-ctl0.network").read_text()
     assert "Address=" not in (network / "10-eth1.network").read_text(), "it is for the frames"
     assert (files / "etc/hostname").read_text() == "rx1\n"

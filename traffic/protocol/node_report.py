@@ -63,6 +63,8 @@ class NodeReport:
     """Another run that holds the node."""
     mended: list[str] = field(default_factory=list)
     """Settings that killed guards left behind, and that were put back."""
+    tail_calls: str = ""
+    """Why the counter in the kernel cannot call a further program; empty: it can."""
     clock: str = ""
     """Identity of its CLOCK_MONOTONIC (traffic.protocol.clock_identity); empty: unknown."""
 
