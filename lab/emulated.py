@@ -74,7 +74,7 @@ class Machine:
 
     @property
     def folder(self) -> Path:
-        """Of its disk, which machines of one architecture share."""
+        """The folder of its disk, which machines of one architecture share."""
         return CACHE / f"{self.architecture}-{self.suite}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import mpi4py
 
 from pktswarm.nodes.link import MasterGone, Pieces
+from pktswarm.traffic.protocol import turns
 from pktswarm.traffic.protocol.barrier import Barrier
 from pktswarm.traffic.protocol.codec import encode, parse
 from pktswarm.traffic.protocol.messages import BULK_BYTES
@@ -43,9 +44,10 @@ class MpiLink:
     def __init__(self, role: str) -> None:
         # A sleep that ends 50 us late, as it may by default, would be most of a barrier's skew.
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(1))
-        MPI.Init()
-        self.world = MPI.COMM_WORLD
-        self.group: MPI.Comm = _split(self.world, role)
+        with turns.short():
+            MPI.Init()
+            self.world = MPI.COMM_WORLD
+            self.group: MPI.Comm = _split(self.world, role)
         self.rank = self.world.Get_rank()
         self._news = News()
         self._outgoing: list[tuple[MPI.Request, bytes]] = []

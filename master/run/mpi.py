@@ -10,6 +10,7 @@ from typing import Any
 
 import mpi4py
 
+from pktswarm.traffic.protocol import turns
 from pktswarm.traffic.protocol.anchor import Launcher
 from pktswarm.traffic.protocol.barrier import Barrier
 from pktswarm.traffic.protocol.codec import encode, parse
@@ -46,11 +47,12 @@ class World:
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
-        MPI.Init()
-        self.world = MPI.COMM_WORLD
-        self.size = self.world.Get_size()
-        # The same two splits in the same order as on the nodes.
-        self.groups = {role: self.world.Split(colour, 0) for role, colour in ROLE_COLOUR.items()}
+        with turns.short():
+            MPI.Init()
+            self.world = MPI.COMM_WORLD
+            self.size = self.world.Get_size()
+            # The same two splits in the same order as on the nodes.
+            self.groups = {role: self.world.Split(colour, 0) for role, colour in ROLE_COLOUR.items()}
         self._news = News()
         self._outgoing: list[tuple[MPI.Request, bytes]] = []
         self._coming: dict[int, tuple[MPI.Request, bytearray]] = {}

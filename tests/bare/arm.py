@@ -214,9 +214,12 @@ def show(document: dict[str, Any]) -> None:
     """The counts, which must be whole, and the notes of the run."""
     for row in document["rows"]:
         counts = {name: row[f"{name}_packets"] for name in ("intended", "sent", "received", "lost")}
-        print(row["from"], row["to"], row.get("engine"), counts, row.get("latency_ns"), flush=True)
+        latency = {name: row.get(f"latency_{name}_ns") for name in ("p50", "max", "bound")}
+        print(row["from"], row["to"], row.get("engine"), counts, "latency, ns:", latency, flush=True)
         if len({counts[name] for name in ("intended", "sent", "received")}) != 1:
             sys.exit("the counts are not whole")
+    if users := document.get("users"):
+        print("users:", users, flush=True)
     print(*document["notes"], *document["doubts"], sep="\n", flush=True)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,3 +97,17 @@ def test_the_counts_of_a_trace_with_several_tags_are_of_all_its_captures(tmp_pat
     assert (count.received_packets, count.received_bytes) == (3, 2 * len(tagged) + len(FRAME))
     assert (count.first_ns, count.last_ns) == (5_000_000_000, 5_000_000_002)
     assert set(capture_filters({1: match}, "02:00:00:00:00:0b", cbpf.ACCEPT)) == {None, (0x8100, 7)}
+
+
+def test_a_damaged_length_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.pcap", [FRAME, FRAME])
+    data = bytearray(file.path.read_bytes())
+    struct.pack_into("<I", data, 24 + 16 + len(FRAME) + 8, 300_000)
+    file.path.write_bytes(data)
+    with pytest.raises(BadInput, match=r"packet 2 has a length of 300000 bytes: the file is damaged \(allowed: up to"):
+        list(file.frames())
+
+
+def test_a_node_loads_no_numpy_for_its_captures() -> None:
+    program = "import sys, pktswarm.nodes.receivers.netsniff; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

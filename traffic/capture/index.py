@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from pktswarm.traffic.capture import compressed
 from pktswarm.traffic.capture import constants as form
-from pktswarm.traffic.capture.constants import NS_PER_S, SNAPLEN_BYTES
+from pktswarm.traffic.capture.constants import NS_PER_S, PCAP_HEADER_BYTES, PCAP_NS_PER_TICK, SNAPLEN_BYTES
 from pktswarm.traffic.capture.walk import walk
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.ragged import anywhere
 
-PCAP_NS_PER_TICK = {form.PCAP_MAGIC: 1000, form.PCAP_MAGIC_NS: 1}
 ENDS_WITHIN_PACKET = "is truncated: it ends inside packet {}"
 CAPTURE_FORMATS = "pcap or pcapng"
 LATEST_NS = NS_PER_S * 2**32 - 1
@@ -33,8 +32,6 @@ TIME_PROBLEM = "its time is before 1970 or after 2106"
 LONGEST_WIRE_BYTES = 1 << 20
 """Twice the kernel's GSO_MAX_SIZE; a longer packet means a damaged file."""
 PACKET_BLOCKS = (form.ENHANCED_PACKET, form.OBSOLETE_PACKET, form.SIMPLE_PACKET)
-
-PCAP_HEADER_BYTES = 24
 
 Integers = NDArray[np.int64]
 Data = bytes | mmap.mmap

@@ -1,4 +1,7 @@
-"""Capture files of netsniff-ng: frames with their times, and their VLAN tags restored."""
+"""Capture files of netsniff-ng: frames with their times, and their VLAN tags restored.
+
+They are read frame by frame, as they are counted: without NumPy, which a node would load for nothing else.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pktswarm.traffic.capture.constants import NS_PER_S
-from pktswarm.traffic.capture.index import PCAP_HEADER_BYTES, PCAP_NS_PER_TICK, index_capture
+from pktswarm.traffic.capture.constants import (
+    NS_PER_S,
+    PCAP_HEADER_BYTES,
+    PCAP_NS_PER_TICK,
+    PCAP_RECORD_BYTES,
+    SNAPLEN_BYTES,
+)
+from pktswarm.traffic.errors import BadInput
 
 MACS_BYTES = 12
-CHUNK_PACKETS = 1 << 16
+BUFFER_BYTES = 1 << 20
 
 
 @dataclass
@@ -23,20 +32,29 @@ class CaptureFile:
 
     def frames(self) -> Iterator[tuple[int, int, bytes]]:
         """(UTC ns, bytes on the wire, captured frame) of each record. BadInput for a file that is not a capture."""
-        index = index_capture(self.path, whole=False)
-        self.cut = index.cut
-        columns = (index.time_ns, index.wire_bytes, index.start, index.captured_bytes)
-        for first in range(0, len(index.start), CHUNK_PACKETS):
-            part = (column[first : first + CHUNK_PACKETS].tolist() for column in columns)
-            for time_ns, wire, at, size in zip(*part, strict=True):
-                yield time_ns, wire, index.data[at : at + size]
+        with self.path.open("rb", BUFFER_BYTES) as file:
+            order, ns_per_tick = self._form(file.read(PCAP_HEADER_BYTES))
+            record, read, number = struct.Struct(order + "IIII"), file.read, 0
+            while header := read(PCAP_RECORD_BYTES):
+                number += 1
+                if len(header) < PCAP_RECORD_BYTES:
+                    self.cut = True
+                    return
+                seconds, ticks, captured, wire = record.unpack(header)
+                if captured > SNAPLEN_BYTES:
+                    problem = f"packet {number} has a length of {captured} bytes: the file is damaged"
+                    raise BadInput(self.path, problem, allowed=f"up to {SNAPLEN_BYTES}")
+                frame = read(captured)
+                if len(frame) < captured:
+                    self.cut = True
+                    return
+                yield seconds * NS_PER_S + ticks * ns_per_tick, wire, frame
 
     def put_tag_back(self, tpid: int, tci: int) -> None:
         """Rewrites the file with the outermost tag, which the kernel had removed, in every frame."""
         with self.path.open("rb") as file:
             header = file.read(PCAP_HEADER_BYTES)
-        order = next(order for order in "<>" if _magic(header, order) in PCAP_NS_PER_TICK)
-        ns_per_tick = PCAP_NS_PER_TICK[_magic(header, order)]
+        order, ns_per_tick = self._form(header)
         tag, record = struct.pack(">HH", tpid, tci), struct.Struct(order + "IIII")
         parts = [header]
         for time_ns, wire, frame in self.frames():
@@ -47,6 +65,10 @@ class CaptureFile:
         whole.write_bytes(b"".join(parts))
         whole.replace(self.path)
 
-
-def _magic(header: bytes, order: str) -> int:
-    return int(struct.unpack_from(order + "I", header)[0])
+    def _form(self, header: bytes) -> tuple[str, int]:
+        """Byte order, and nanoseconds of a tick, by the file's header."""
+        for order in "<>":
+            ns_per_tick = PCAP_NS_PER_TICK.get(struct.unpack_from(order + "I", header.ljust(4))[0])
+            if ns_per_tick and len(header) == PCAP_HEADER_BYTES:
+                return order, ns_per_tick
+        raise BadInput(self.path, "is not a capture file", value=header[:4].hex(), allowed="pcap")

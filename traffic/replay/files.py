@@ -13,9 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pktswarm.traffic import ragged
-from pktswarm.traffic.capture.constants import LINKTYPE_ETHERNET, NS_PER_S, PCAP_MAGIC_NS, SNAPLEN_BYTES
+from pktswarm.traffic.capture.constants import (
+    LINKTYPE_ETHERNET,
+    NS_PER_S,
+    PCAP_HEADER_BYTES,
+    PCAP_MAGIC_NS,
+    SNAPLEN_BYTES,
+)
 from pktswarm.traffic.capture.files import Packet
-from pktswarm.traffic.capture.index import PCAP_HEADER_BYTES, CaptureIndex, index_capture
+from pktswarm.traffic.capture.index import CaptureIndex, index_capture
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.dissect import VLAN_TYPES
 from pktswarm.traffic.leg import Leg
