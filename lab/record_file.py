@@ -15,6 +15,7 @@ from pktswarm.lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node, Plan
 from pktswarm.lab.ssh import CONFIG, FOLDER
 from pktswarm.traffic import VERSION
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.yaml_loader import safe_load
 
 LONGEST_SETTING = 200  # characters, as master.cluster.dut allows
 HEADER = "# made by `pktswarm lab up`; removed by `pktswarm lab down`\n"
@@ -57,7 +58,7 @@ def write(path: Path, plan: Plan, keeper: Keeper) -> None:
 def read(path: Path) -> Keeper | None:
     """Returns the lab's record; None if there is no such file. Raises BadInput if it is not a lab's inventory."""
     try:
-        data = yaml.safe_load(path.read_text())
+        data = safe_load(path.read_text())
         return Keeper(**data["all"]["vars"]["pktswarm_lab"])
     except FileNotFoundError:
         return None

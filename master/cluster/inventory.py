@@ -35,7 +35,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import yaml
 from yaml.constructor import ConstructorError
@@ -48,11 +48,7 @@ from pktswarm.master.cluster.names import ADDRESS, INTERFACE, NAME
 from pktswarm.master.cluster.wire_limit import WireLimit
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.protocol.task import Role
-
-if TYPE_CHECKING or not yaml.__with_libyaml__:
-    from yaml import SafeLoader
-else:
-    from yaml import CSafeLoader as SafeLoader  # takes a fifth of the time; not every package of PyYAML has it
+from pktswarm.traffic.yaml_loader import Loader
 
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 # Both reach shells: SSH's at the other end, and words that mpiexec splits at spaces.
@@ -115,7 +111,7 @@ class Inventory:
         return next(host for host in self.hosts if host.name == name)
 
 
-class UniqueKeys(SafeLoader):
+class UniqueKeys(Loader):
     """YAML that refuses a key twice in one mapping: a duplicate host would silently replace the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

@@ -29,7 +29,7 @@ MPI_SETTINGS = {
     "MPIR_CVAR_CH4_NETMOD": "ofi",
     "MPIR_CVAR_NOLOCAL": "1",
     "FI_PROVIDER": "tcp",
-    # Of 1024 buffers for messages that no receive waits for, which a longer message does without: by default they are
+    # The size of 1024 buffers for messages that no receive waits for; longer messages do without. By default they are
     # 16 MB of each rank, and 10 ms of its start.
     "FI_TCP_MAX_RX_SIZE": "1024",
     # UCX, which the wheel's MPICH loads and this does not use, would spin for 45 ms to patch mmap() and its like.

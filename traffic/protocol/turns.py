@@ -23,7 +23,7 @@ _ATTRIBUTES = struct.Struct("=IIQiIQQQII")
 
 @contextlib.contextmanager
 def short() -> Iterator[None]:
-    """This thread has them within. Without effect before Linux 6.12, and with another policy than the usual one."""
+    """This thread has them within. Without effect before Linux 6.12, and for one that is real-time or idle."""
     _set_turn(TURN_NS)
     try:
         yield
@@ -33,7 +33,7 @@ def short() -> Iterator[None]:
 
 def _set_turn(turn_ns: int) -> None:
     number, policy = _SCHED_SETATTR.get(platform.machine()), os.sched_getscheduler(0)
-    if number is None or policy != os.SCHED_OTHER:
+    if number is None or policy not in (os.SCHED_OTHER, os.SCHED_BATCH):
         return
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, policy, 0, nice, 0, turn_ns, 0, 0, 0, 0)
