@@ -279,6 +279,15 @@ def test_tags_that_a_veth_may_hide_are_netsniffs(tmp_path: Path) -> None:
     assert resolved(tmp_path, text, with_xdp(driver="igc")).receives["rx1"].engine == "xdp+netsniff-ng"
 
 
+def test_a_filter_is_netsniffs_where_the_counter_cannot_be_behind_one(tmp_path: Path) -> None:
+    text = "streams: [{name: s, count_packets: 9}]\nreceive: {mode: count, filter: udp}"
+    reports = with_xdp()
+    reports["rx1"] = {**reports["rx1"], "tail_calls": "the kernel of armv7l takes no tail call"}
+    made = resolved(tmp_path, text, reports)
+    assert [made.receives[name].engine for name in ("rx1", "rx2")] == ["netsniff-ng", "xdp"]
+    assert any("because: xdp: the kernel of armv7l takes no tail call" in note for note in made.notes)
+
+
 def test_users_need_xdp_only_where_they_arrive(tmp_path: Path) -> None:
     headers = "headers: [{ethernet: {}}, {ipv4: {}}, {udp: {src: {increment: [1, 9]}, dst: 2}}]"
     text = (
