@@ -32,26 +32,23 @@ static __always_inline int find_way(struct xdp_md *ctx, struct bpf_fib_lookup *w
 	struct next_hop *hop = bpf_map_lookup_elem(&next_hops, &key);
 	__u64 tick = bpf_jiffies64();
 
-	if (hop && hop->tick == tick && hop->family == way->family && hop->index == index &&
+	if (!hop) /* the verifier does not know that it is there */
+		return -1;
+	if (hop->tick == tick && hop->family == way->family && hop->index == index &&
 	    hop->to[0] == way->ipv6_dst[0] && hop->to[1] == way->ipv6_dst[1] &&
 	    hop->to[2] == way->ipv6_dst[2] && hop->to[3] == way->ipv6_dst[3]) {
 		__builtin_memcpy(way->dmac, hop->macs, ETH_ALEN);
 		__builtin_memcpy(way->smac, hop->macs + ETH_ALEN, ETH_ALEN);
 		return 0;
 	}
-	if (hop)
-		__builtin_memcpy(hop->to, way->ipv6_dst, sizeof(hop->to));
-	if (bpf_fib_lookup(ctx, way, sizeof(*way), 0) != BPF_FIB_LKUP_RET_SUCCESS || way->ifindex != index) {
-		if (hop)
-			hop->tick = 0;
+	hop->tick = 0;
+	__builtin_memcpy(hop->to, way->ipv6_dst, sizeof(hop->to)); /* which the look-up overwrites */
+	if (bpf_fib_lookup(ctx, way, sizeof(*way), 0) != BPF_FIB_LKUP_RET_SUCCESS || way->ifindex != index)
 		return -1;
-	}
-	if (hop) {
-		hop->tick = tick;
-		hop->family = way->family;
-		hop->index = index;
-		__builtin_memcpy(hop->macs, way->dmac, ETH_ALEN);
-		__builtin_memcpy(hop->macs + ETH_ALEN, way->smac, ETH_ALEN);
-	}
+	hop->tick = tick;
+	hop->family = way->family;
+	hop->index = index;
+	__builtin_memcpy(hop->macs, way->dmac, ETH_ALEN);
+	__builtin_memcpy(hop->macs + ETH_ALEN, way->smac, ETH_ALEN);
 	return 0;
 }
