@@ -99,6 +99,11 @@ def test_the_counts_of_a_trace_with_several_tags_are_of_all_its_captures(tmp_pat
     assert set(capture_filters({1: match}, "02:00:00:00:00:0b", cbpf.ACCEPT)) == {None, (0x8100, 7)}
 
 
+def test_a_missing_file_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"none.pcap: cannot be read: No such file or directory"):
+        list(CaptureFile(tmp_path / "none.pcap").frames())
+
+
 def test_a_damaged_length_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "a.pcap", [FRAME, FRAME])
     data = bytearray(file.path.read_bytes())

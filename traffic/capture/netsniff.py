@@ -31,8 +31,13 @@ class CaptureFile:
     cut: bool = False
 
     def frames(self) -> Iterator[tuple[int, int, bytes]]:
-        """(UTC ns, bytes on the wire, captured frame) of each record. BadInput for a file that is not a capture."""
-        with self.path.open("rb", BUFFER_BYTES) as file:
+        """(UTC ns, bytes on the wire, captured frame) of each record. BadInput for a file that is not a capture, or
+        that is not there."""
+        try:
+            file = self.path.open("rb", BUFFER_BYTES)
+        except OSError as error:
+            raise BadInput(self.path, f"cannot be read: {error.strerror}") from None
+        with file:
             order, ns_per_tick = self._form(file.read(PCAP_HEADER_BYTES))
             record, read, number = struct.Struct(order + "IIII"), file.read, 0
             while header := read(PCAP_RECORD_BYTES):
