@@ -32,6 +32,8 @@ from pktswarm.traffic.errors import PktswarmError
 SUITES = ("bookworm", "trixie")
 DISK, KERNEL, FIRST, DEVICE_TREES = "disk", "kernel", "first.cpio", "device-trees"
 """The stored files of a machine: disk, kernel, initial RAM disk, and the boards' device trees."""
+FORM = 2
+"""A number in their folder's name. It changes with what is in them, so that none of an earlier version is taken."""
 DISK_BYTES = 8 << 30
 """A sparse file: 1 GB of it is written. A card of a board has a power of 2."""
 PACKAGES = ("openssh-server", "systemd-sysv", "udev", "iproute2", "kmod", "busybox-static")
@@ -75,7 +77,7 @@ class Machine:
     @property
     def folder(self) -> Path:
         """The folder of its disk, which machines of one architecture share."""
-        return CACHE / f"{self.architecture}-{self.suite}"
+        return CACHE / f"{self.architecture}-{self.suite}-{FORM}"
 
 
 # qemu computes Arm's pointer authentication slowly; its own algorithm is sufficient.

@@ -5,6 +5,8 @@ Each gives the reason why the engine is missing, with how to mend it; empty when
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import os
 from pathlib import Path
 
@@ -23,6 +25,9 @@ PLAIN_COUNTER = libbpf.OBJECTS / "count_plain.o"
 INTERPRETED = ("armv6l", "armv7l")
 """Machines for which the kernel compiles no program that has functions. It interprets it, and then takes neither a
 callback (bpf_loop()) nor a tail call in it."""
+
+COMPILED_ONLY = "CONFIG_BPF_JIT_ALWAYS_ON=y"
+CONFIGURATION, BOOT = Path("/proc/config.gz"), Path("/boot")
 
 
 def nothing() -> str:
@@ -46,10 +51,27 @@ def tail_calls() -> str:
     return f"the kernel of {machine} takes no tail call in a program with functions" if machine in INTERPRETED else ""
 
 
+def functions() -> str:
+    """Why the kernel runs no program with functions: it compiles none, and was built without the interpreter. Empty
+    where its configuration cannot be read."""
+    machine = os.uname().machine
+    if machine not in INTERPRETED or COMPILED_ONLY not in _configuration():
+        return ""
+    return f"the kernel of {machine} compiles no program with functions, and interprets none ({COMPILED_ONLY})"
+
+
+def _configuration() -> list[str]:
+    for path in (CONFIGURATION, BOOT / f"config-{os.uname().release}"):
+        with contextlib.suppress(OSError, EOFError):
+            data = path.read_bytes()
+            return (gzip.decompress(data) if path.suffix == ".gz" else data).decode(errors="replace").splitlines()
+    return []
+
+
 def tc_sender() -> str:
     if libbpf.kernel() < CLONES_KERNEL:
         return f"it needs Linux 5.10, this is {libbpf.kernel()[0]}.{libbpf.kernel()[1]}"
-    return _object(CLONER)
+    return functions() or _object(CLONER)
 
 
 def _object(program: Path) -> str:
@@ -64,7 +86,7 @@ def counter() -> Path:
 
 def xdp_receiver(program: Path | None = None) -> str:
     program = program or counter()
-    if why := libbpf.missing():
+    if why := functions() or libbpf.missing():
         return why
     if not program.exists():
         return f"{program.name} is not there (kernel/build.sh compiles it)"

@@ -19,6 +19,7 @@ _NAME_BYTES = 16
 _COMMANDS = {"gro": (0x2B, 0x2C), "gso": (0x23, 0x24), "tso": (0x1E, 0x1F), "rx": (0x14, 0x15), "tx": (0x16, 0x17)}
 _GET_FLAGS, _SET_FLAGS = 0x25, 0x26
 _FLAGS = {"lro": 1 << 15, "rxvlan": 1 << 8}
+_GET_FEATURES, _FEATURE_BLOCKS = 0x3A, 2
 _GET_RINGS, _SET_RINGS = 0x10, 0x11
 _RINGS = {"rx": (5, 1), "tx": (8, 4)}
 """Where in struct ethtool_ringparam: what is in use, and the most."""
@@ -145,6 +146,16 @@ class Interface:
             raise EngineError("ethtool", f"{self.name}: {name} cannot be set: {error.strerror}") from None
         if not held:
             raise EngineError("ethtool", f"{self.name}: {name} stays {'off' if on else 'on'}")
+
+    def is_fixed(self, name: str) -> bool:
+        """Whether the driver lets nobody change `lro` or `rxvlan`. OSError if not readable.
+
+        struct ethtool_gfeatures: the command, the number of blocks that follow, and for each block of 32 features the
+        bits that can be changed, and three others. The features of _FLAGS have the same bits there.
+        """
+        buffer = array.array("I", [_GET_FEATURES, _FEATURE_BLOCKS, *[0] * 4 * _FEATURE_BLOCKS])
+        self._ioctl(_SIOCETHTOOL, struct.pack("16sP8x", self._name_field, buffer.buffer_info()[0]))
+        return not buffer[2] & _FLAGS[name]
 
     def ring(self, which: str) -> tuple[int, int]:
         """Descriptors of the ring `rx` or `tx`: how many it has, and the most it can have. OSError if it has none."""

@@ -11,6 +11,8 @@ if TYPE_CHECKING or not yaml.__with_libyaml__:
 else:
     from yaml import CSafeLoader as Loader
 
+__all__ = ["Loader", "safe_load"]
+
 
 def safe_load(text: str) -> Any:
     """The document in `text`. Raises yaml.YAMLError."""

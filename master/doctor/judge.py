@@ -242,6 +242,8 @@ def _engines(document: HostReport, roles: tuple[str, ...]) -> Findings:
                 yield "note", f"transmits with {name} only where a stream names it", why
             elif why:
                 yield "note", f"cannot {role} with {name}", why
+    if (lacks := document.get("tail_calls")) and "receive" in roles:
+        yield "note", "the counter in the kernel has no filter and no echo, and puts no fragments together", lacks
 
 
 def _unlike(answers: list[Answer]) -> list[Finding]:

@@ -101,6 +101,8 @@ class HostReport(TypedDict, total=False):
     on_request: list[str]
     """Engines of `senders` that work where a stream names them."""
     receivers: dict[str, str]
+    tail_calls: str
+    """Why the counter in the kernel has no filter before it, no echo, and puts no fragments together; empty: it can."""
     guard_trouble: str
     leftovers: Leftovers | None
     mended: list[str]

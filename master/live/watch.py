@@ -79,8 +79,8 @@ class Watch:
         return view.screen(self.document, *self.console.size)
 
     def _print_phase(self, name: str) -> None:
-        # Without rich, which takes a millisecond for each: most phases come before the first packet.
-        print(phases.describe(name) + (" …" if name != "over" else ""), file=self.console.file, flush=True)
+        if not self.console.quiet:  # rich itself takes a millisecond for each, and most come before the first packet
+            print(phases.describe(name) + (" …" if name != "over" else ""), file=self.console.file, flush=True)
         if name == "send" or "sessions" in name:
             self._next_line = time.monotonic() + LINE_EVERY_S
 

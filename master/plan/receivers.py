@@ -56,6 +56,18 @@ def _unknown_to_xdp(host: str, legs: list[Leg], report: dict[str, Any]) -> str:
     return ""
 
 
+def refuse_without_tail_calls(
+    scenario: Scenario, host: str, received: list[Leg], echoes: list[Leg], report: dict[str, Any]
+) -> None:
+    """BadInput for what the counter in the kernel of a host does by a further program, if it cannot call one there."""
+    why = report.get("tail_calls", "")
+    cut = [leg for leg in received if leg.arrives and leg.oversize is not None]
+    keys = [*(f"streams.{leg.stream}" for leg in echoes), *(f"streams.{leg.stream}.oversize" for leg in cut)]
+    keys += ["receive.filter"] if scenario.receive.filter and scenario.receive.engine == "xdp" else []
+    if why and keys:
+        raise BadInput(host, f"the receiver xdp cannot do that here: {why}", key=keys[0], allowed="another host")
+
+
 def _refuse_without_xdp(scenario: Scenario, host: str, names: list[str], because: str, legs: list[Leg]) -> None:
     """BadInput for a setting that only the receiver xdp supports, if xdp does not receive."""
     if "xdp" in names:

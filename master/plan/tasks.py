@@ -7,7 +7,7 @@ from typing import Any
 from pktswarm.master.cluster.clock_offsets import Clocks
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.plan.plan import Plan
-from pktswarm.master.plan.receivers import receiving_engines, translated_filter
+from pktswarm.master.plan.receivers import receiving_engines, refuse_without_tail_calls, translated_filter
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.traffic.leg import Leg
@@ -42,6 +42,8 @@ def add_tasks(
                 neighbours=neighbours,
             )
         if received:
+            echoes = [leg for leg in resolved.legs if leg.echo_of is not None and leg.source == name]
+            refuse_without_tail_calls(scenario, name, received, echoes, reports[name])
             engine, because = receiving_engines(scenario, name, received, reports[name], no_filter)
             receiving.setdefault((engine, because), []).append(name)
             resolved.receives[name] = ReceiveTask(
@@ -60,7 +62,7 @@ def add_tasks(
                 proxy_addresses=answered,
                 neighbours=neighbours,
                 streams=max(leg.id for leg in resolved.legs) + 1,
-                echoes=[leg for leg in resolved.legs if leg.echo_of is not None and leg.source == name],
+                echoes=echoes,
                 **_clock_offsets(name, received, clocks),
             )
     for (engine, because), names in receiving.items():

@@ -69,14 +69,25 @@ def check(hosts: Path) -> inventory.Inventory:
 
 def fetch_ansible() -> None:
     """Installs ansible-core in this environment by its lock file, if it is not installed. Raises EngineError."""
-    with (Path(sys.prefix) / ".ansible-fetched").open("w") as lock:  # two commands at once
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        _fetch_ansible(Path(sys.prefix) / ".ansible-lock", hashlib.sha256(LOCK.read_bytes()).hexdigest())
+    stamp, digest = Path(sys.prefix) / ".ansible-lock", hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    if _is_fetched(stamp, digest):
+        return
+    folder = os.open(sys.prefix, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # another command may be at it
+        if not _is_fetched(stamp, digest):
+            _fetch_ansible(stamp, digest)
+    except OSError as error:
+        raise EngineError("provision", f"ansible-core was not installed in {sys.prefix}: {error.strerror}") from None
+    finally:
+        os.close(folder)
+
+
+def _is_fetched(stamp: Path, digest: str) -> bool:
+    return stamp.exists() and stamp.read_text() == digest
 
 
 def _fetch_ansible(stamp: Path, digest: str) -> None:
-    if stamp.exists() and stamp.read_text() == digest:
-        return
     print("provision: installing ansible-core", file=sys.stderr)
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     command = [*pip, "--no-deps", "--require-hashes", "-r", str(LOCK)]

@@ -21,6 +21,7 @@ from pktswarm.nodes.receivers.xdp_counts import receive_counts
 from pktswarm.nodes.receivers.xdp_figures import Figures
 from pktswarm.nodes.receivers.xdp_matching import Matching, matching
 from pktswarm.nodes.receivers.xdp_program import NAME, CounterProgram, together_ms_of
+from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput, EngineError
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 
@@ -73,8 +74,7 @@ class XdpReceiver(Receiver):
         self._check()
         self.matching = matching(self.task)
         self._load(alone=ORDERED_STORES and _receive_queues(self.task.interface) == 1)
-        # A card that takes the VLAN tag out of a frame would hide it from the program.
-        self._offloads.switch_off("rxvlan")
+        self._show_tags()
 
     def _check(self) -> None:
         if not self._interface.exists():
@@ -83,11 +83,19 @@ class XdpReceiver(Receiver):
             raise EngineError(self.name, "clock: ptp needs kernel 6.1 (bpf_ktime_get_tai_ns)")
         if self.task.filter and not self.task.filter_program:
             raise EngineError(self.name, f"the filter {self.task.filter!r} came without its program")
-        if why := availability.tail_calls():
-            if self.task.echoes:
-                raise EngineError(self.name, f"echo: {why} (allowed: no echo on this node)")
-            if self.task.filter:
-                raise EngineError(self.name, f"the filter {self.task.filter!r}: {why} (allowed: no filter)")
+
+    def _show_tags(self) -> None:
+        """A card that takes the VLAN tag out of a frame hides it from the program. Some drivers always announce that
+        they do (stmmac, which takes it out behind the program): they get no frames that have one."""
+        if not self._interface.offload("rxvlan"):
+            return
+        if not self._interface.is_fixed("rxvlan"):
+            self._offloads.switch_off("rxvlan")
+            return
+        tagged = [leg.stream for leg in self.task.legs if any(Match.from_data(leg.match).captured_tags)]
+        if tagged:
+            why = f"{self.task.interface}: {self._interface.driver} may hide VLAN tags, which {tagged[0]} has"
+            raise EngineError(self.name, f"{why} (allowed: receive: {{engine: netsniff-ng}})")
 
     def _load(self, alone: bool) -> None:
         self._close_program()

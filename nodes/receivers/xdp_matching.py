@@ -23,6 +23,9 @@ from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule import leg_frames, pktgen
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
 
+MOST_LEGS = 40_000
+"""A leg is 15 of the 1,000,000 instructions that the verifier follows; the others are up to 346,000."""
+
 
 @dataclass(frozen=True)
 class Matching:
@@ -56,7 +59,9 @@ class Matching:
 
 
 def matching(task: ReceiveTask) -> Matching:
-    """Builds the table. Raises BadInput when it exceeds the receiver's memory."""
+    """Builds the table. Raises BadInput when it exceeds the receiver's memory, or what the verifier follows."""
+    if len(task.legs) > MOST_LEGS:
+        raise BadInput(task.interface, f"{len(task.legs)} flows to one receiver", allowed=f"up to {MOST_LEGS}")
     bitmaps = sequence_bitmap.places(task.interface, task.legs)
     unstamped_slots = expect.slots_of_unstamped(task.legs)
     numbered = [slot for slot, leg in enumerate(task.legs) if expect.numbered(leg)]

@@ -107,6 +107,7 @@ def main() -> int:
     parser.add_argument("--suite", choices=emulated.SUITES, default=emulated.SUITES[0], help="Debian's release")
     parser.add_argument("kind", choices=sorted(emulated.MACHINES))
     parser.add_argument("--clock", choices=sorted(CLOCKS), default="chrony", help="what sets the machine's clock")
+    parser.add_argument("--receive-only", action="store_true", help="of the runs those in which it receives")
     arguments = parser.parse_args()
     kind = replace(emulated.MACHINES[arguments.kind], suite=arguments.suite)
     folder = Path("hosts")
@@ -120,13 +121,13 @@ def main() -> int:
                 stack.enter_context(emulated.in_place_of(state, NODE, kind))
             if arguments.clock == "ptp":
                 stack.enter_context(grandmaster(state))
-            become_a_node(state, exchanged, arguments.clock)
+            become_a_node(state, exchanged, arguments.clock, () if arguments.receive_only else ENGINES)
     finally:
         lab.down(NAME, folder)
     return 0
 
 
-def become_a_node(state: lab.LabState, exchanged: Path, clock: str) -> None:
+def become_a_node(state: lab.LabState, exchanged: Path, clock: str, engines: tuple[str, ...]) -> None:
     print(on_machine(state, "uname -a; getconf LONG_BIT; nproc; free -m; ip -br link"), flush=True)
     before = on_machine(state, AS_IT_IS)
     hosts = str(state.inventory)
@@ -143,11 +144,12 @@ def become_a_node(state: lab.LabState, exchanged: Path, clock: str) -> None:
             sys.exit(f"expected {wanted!r}")
     with step("doctor"):
         print(pktswarm("doctor", "--hosts", hosts, status=None), flush=True)
-    for engine in ENGINES:
+    for engine in engines:
         with step(f"it sends, engine: {engine}"):
             run(hosts, SCENARIO.format(engine=engine))
-    with step("it sends 50 users of GTP-U"):
-        run(hosts, USERS)
+    if engines:
+        with step("it sends 50 users of GTP-U"):
+            run(hosts, USERS)
     for what, scenario in RECEIVED.items():
         with step(f"it receives {what}"):
             run(str(exchanged), scenario)

@@ -9,15 +9,12 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pktswarm.nodes import availability, libbpf
-from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.leg import Arrival
-from pktswarm.traffic.protocol.task import ReceiveTask
 from test_bit_flips import (
     test_any_damaged_bit_is_one_altered_or_lost_packet as test_any_damaged_bit_is_one_altered_or_lost_packet,
 )
@@ -30,7 +27,7 @@ from test_xdp_receiver_times import (
 )
 from test_xdp_receiver_users import test_each_user_is_counted_by_itself as test_each_user_is_counted_by_itself
 from xdp_bench import DROP, PASS, Bench, unmatched
-from xdp_frames import B, a_leg, armed, stamped
+from xdp_frames import a_leg, stamped
 
 pytestmark = [
     pytest.mark.single_frames,
@@ -40,7 +37,6 @@ pytestmark = [
 CALL_TAIL_CALL, CALL_LOOP = b"\x85\0\0\0\x0c\0\0\0", b"\x85\0\0\0\xb5\0\0\0"
 """The instructions for bpf_tail_call() and bpf_loop()."""
 BOARD = os.uname_result(("Linux", "board", "6.1.0-50-armmp", "#1", "armv7l"))
-WHY = "the kernel of armv7l takes no tail call in a program with functions"
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +46,9 @@ def program() -> Path:
 
 @pytest.fixture(autouse=True)
 def board(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its kernel has no types of its own either."""
+    """Its kernel has no types of its own either, and the interpreter."""
     monkeypatch.setattr(os, "uname", lambda: BOARD)
+    monkeypatch.setattr(availability, "CONFIGURATION", tmp_path / "config.gz")
     monkeypatch.setattr(libbpf, "KERNEL_TYPES", tmp_path / "vmlinux")
 
 
@@ -83,15 +80,3 @@ def test_a_damaged_stamp_of_two_legs_with_the_same_headers_belongs_to_none(bench
 def test_fragments_are_not_put_together(bench: Callable[..., Bench]) -> None:
     leg = replace(a_leg(), arrives=Arrival(a_leg().frame["headers"], 0))
     assert bench(leg).feed(unmatched()["fragment"]) == {PASS: 1}
-
-
-@pytest.mark.parametrize(
-    ("task", "words"),
-    [
-        ({"filter": "udp", "filter_program": "00"}, rf"xdp: the filter 'udp': {WHY} \(allowed: no filter\)"),
-        ({"echoes": [a_leg()]}, rf"xdp: echo: {WHY} \(allowed: no echo on this node\)"),
-    ],
-)
-def test_what_needs_a_tail_call_is_refused(program: Path, tmp_path: Path, task: dict[str, Any], words: str) -> None:
-    with pytest.raises(EngineError, match=words):
-        armed(program=program)(replace(ReceiveTask("lo", B, [a_leg()], 60, mode="count"), **task), tmp_path).prepare()

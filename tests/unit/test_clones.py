@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 from pathlib import Path
 
@@ -41,8 +42,10 @@ def test_both_field_engines_are_tried_on_an_interface() -> None:
 
 
 def test_32_bit_arm_sends_clones_without_callbacks_and_counts_without_tail_calls(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(availability, "CONFIGURATION", tmp_path / "config.gz")
+    monkeypatch.setattr(availability, "BOOT", tmp_path)
     uname = os.uname_result(("Linux", "board", "6.1.0-50-armmp", "#1", "armv7l"))
     monkeypatch.setattr(os, "uname", lambda: uname)
     assert availability.tc_sender() == ""
@@ -52,5 +55,10 @@ def test_32_bit_arm_sends_clones_without_callbacks_and_counts_without_tail_calls
     assert availability.counter() == availability.PLAIN_COUNTER
     assert availability.tail_calls() == "the kernel of armv7l takes no tail call in a program with functions"
     assert ways_out.CLONES.program_for((6, 1), noisy=False) == availability.PLAIN_CLONER
+    (tmp_path / "config-6.1.0-50-armmp").write_text("CONFIG_BPF=y\nCONFIG_BPF_JIT_ALWAYS_ON=y\n")
+    only = "the kernel of armv7l compiles no program with functions, and interprets none (CONFIG_BPF_JIT_ALWAYS_ON=y)"
+    assert availability.tc_sender() == availability.xdp_receiver() == only
+    (tmp_path / "config.gz").write_bytes(gzip.compress(b"# CONFIG_BPF_JIT_ALWAYS_ON is not set\n"))
+    assert availability.tc_sender() == ""
     with pytest.raises(EngineError, match=rf"tc: random payload: {why} \(allowed: fill or hex"):
         ways_out.CLONES.program_for((6, 1), noisy=True)

@@ -181,6 +181,14 @@ def test_what_is_wrong_is_said_with_its_mending(changes: dict[str, Any], level: 
     assert judge.status([one]) == (1 if level == "wrong" else 0)
 
 
+def test_what_a_counter_without_tail_calls_lacks_is_said_of_a_receiver() -> None:
+    given = answer({"tail_calls": "the kernel of armv7l takes no tail call"})
+    assert found(given) == []
+    (one,) = found(replace(given, host=replace(given.host, roles=("receive",))))
+    assert (one.level, one.mend) == ("note", "the kernel of armv7l takes no tail call")
+    assert one.what == "the counter in the kernel has no filter and no echo, and puts no fragments together"
+
+
 def test_what_provisioning_switched_off_is_no_leftover(tmp_path: Path) -> None:
     assert found(answer({"interface.offloads": {"gro": False}})) == []
     assert not tune.keeps("eth1", tmp_path)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from pktswarm.master.cluster import inventory
-from pktswarm.master.plan import explain, plan, resolve, streams
+from pktswarm.master.plan import explain, plan, receivers, resolve, streams
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.counting import expect
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import AddressPool, FlowUsers, Leg, RandomStart, Shift
+from pktswarm.traffic.leg import AddressPool, Arrival, FlowUsers, Leg, Oversize, RandomStart, Shift
 from pktswarm.traffic.schedule import capabilities
 
 HOSTS = """
@@ -286,6 +286,25 @@ def test_a_filter_is_netsniffs_where_the_counter_cannot_be_behind_one(tmp_path: 
     made = resolved(tmp_path, text, reports)
     assert [made.receives[name].engine for name in ("rx1", "rx2")] == ["netsniff-ng", "xdp"]
     assert any("because: xdp: the kernel of armv7l takes no tail call" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("more", "echoes", "receive", "key"),
+    [
+        ({}, 1, "", "streams.s"),
+        ({"arrives": Arrival([]), "oversize": Oversize("outer", None, (0, 9))}, 0, "", "streams.s.oversize"),
+        ({}, 0, "receive: {engine: xdp, filter: udp}", "receive.filter"),
+    ],
+)
+def test_what_the_counter_does_by_a_further_program_is_refused_where_it_cannot_call_one(
+    tmp_path: Path, more: dict[str, Any], echoes: int, receive: str, key: str
+) -> None:
+    made, _, _ = make_plan(tmp_path, f"streams: [{{name: s, count_packets: 9}}]\n{receive}")
+    one = Leg(0, "s", "tx1", "rx1", "stream", **more)
+    given = made, "rx1", [one], [one] * echoes
+    with pytest.raises(BadInput, match=rf"rx1: {key}: the receiver xdp cannot do that here: no tail call"):
+        receivers.refuse_without_tail_calls(*given, {"tail_calls": "no tail call"})
+    receivers.refuse_without_tail_calls(*given, {})
 
 
 def test_users_need_xdp_only_where_they_arrive(tmp_path: Path) -> None:

@@ -18,3 +18,5 @@ PCAP_NS_PER_TICK = {PCAP_MAGIC: 1000, PCAP_MAGIC_NS: 1}
 PCAP_HEADER_BYTES, PCAP_RECORD_BYTES = 24, 16
 """The file's header, and that of each packet."""
 SNAPLEN_BYTES = 262_144
+LONGEST_WIRE_BYTES = 1 << 20
+"""Twice the kernel's GSO_MAX_SIZE; a longer packet means a damaged file."""

@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 
 from pktswarm.traffic.capture import compressed
 from pktswarm.traffic.capture import constants as form
-from pktswarm.traffic.capture.constants import NS_PER_S, PCAP_HEADER_BYTES, PCAP_NS_PER_TICK, SNAPLEN_BYTES
+from pktswarm.traffic.capture.constants import (
+    LONGEST_WIRE_BYTES,
+    NS_PER_S,
+    PCAP_HEADER_BYTES,
+    PCAP_NS_PER_TICK,
+    SNAPLEN_BYTES,
+)
 from pktswarm.traffic.capture.walk import walk
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.ragged import anywhere
@@ -29,8 +35,6 @@ CAPTURE_FORMATS = "pcap or pcapng"
 LATEST_NS = NS_PER_S * 2**32 - 1
 """The times of pcap, from 1970 to 2106. Their sums and differences fit in 64 bits."""
 TIME_PROBLEM = "its time is before 1970 or after 2106"
-LONGEST_WIRE_BYTES = 1 << 20
-"""Twice the kernel's GSO_MAX_SIZE; a longer packet means a damaged file."""
 PACKET_BLOCKS = (form.ENHANCED_PACKET, form.OBSOLETE_PACKET, form.SIMPLE_PACKET)
 
 Integers = NDArray[np.int64]

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pktswarm.traffic.capture.constants import (
+    LONGEST_WIRE_BYTES,
     NS_PER_S,
     PCAP_HEADER_BYTES,
     PCAP_NS_PER_TICK,
     PCAP_RECORD_BYTES,
-    SNAPLEN_BYTES,
 )
 from pktswarm.traffic.errors import BadInput
 
@@ -46,9 +46,9 @@ class CaptureFile:
                     self.cut = True
                     return
                 seconds, ticks, captured, wire = record.unpack(header)
-                if captured > SNAPLEN_BYTES:
-                    problem = f"packet {number} has a length of {captured} bytes: the file is damaged"
-                    raise BadInput(self.path, problem, allowed=f"up to {SNAPLEN_BYTES}")
+                if not captured <= wire <= LONGEST_WIRE_BYTES or ticks * ns_per_tick >= NS_PER_S:
+                    shown = f"{captured} of {wire} bytes at {seconds} s and {ticks * ns_per_tick} ns"
+                    raise BadInput(self.path, f"packet {number} has {shown}: the file is damaged")
                 frame = read(captured)
                 if len(frame) < captured:
                     self.cut = True

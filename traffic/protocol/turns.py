@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 TURN_NS = 100_000
 """The shortest that Linux allows."""
-_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274, "armv7l": 380, "riscv64": 274}
-"""The number of the system call, which glibc has no function for before 2.41."""
+_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274, "riscv64": 274}
+"""The number of the system call, which glibc has no function for before 2.41; there is no MPI on 32 bits."""
 _ATTRIBUTES = struct.Struct("=IIQiIQQQII")
 """struct sched_attr of linux/sched/types.h."""
 
