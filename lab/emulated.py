@@ -254,7 +254,9 @@ def _start(
     command = ["setpriv", "--pdeathsig", "KILL", *inside, kind.qemu, *kind.options, "-accel", "tcg,thread=multi"]
     command += ["-m", kind.memory, "-smp", str(kind.cpus), "-display", "none"]
     command += ["-kernel", str(folder / KERNEL), "-initrd", str(scratch / "first")]
-    command += ["-append", f"console={kind.console} quiet", *_device_tree(kind, folder)]
+    # cdc_subset takes qemu's usb-net for its own, if it is loaded first, and fails.
+    words = f"console={kind.console} quiet modprobe.blacklist=cdc_subset"
+    command += ["-append", words, *_device_tree(kind, folder)]
     command += ["-drive", f"file={folder / DISK},format=raw,if={kind.drive},cache=unsafe"]
     command += ["-serial", f"file:{scratch / 'console'}", "-monitor", "none", "-no-reboot", *more]
     return subprocess.Popen(
