@@ -265,7 +265,8 @@ def _start(
 
 
 def _device_tree(kind: Machine, folder: Path) -> list[str]:
-    """The machine's, or a source of random numbers where qemu makes the tree of a machine with a PCI bus."""
+    """Options of qemu: a board's device tree. For the others qemu makes it; they have a PCI bus, and a source of random
+    numbers on it."""
     if not kind.device_tree:
         return ["-device", "virtio-rng-pci"]
     (tree,) = (folder / DEVICE_TREES).rglob(kind.device_tree)

@@ -102,7 +102,7 @@ class HostReport(TypedDict, total=False):
     """Engines of `senders` that work where a stream names them."""
     receivers: dict[str, str]
     tail_calls: str
-    """Why the counter in the kernel has no filter before it, no echo, and puts no fragments together; empty: it can."""
+    """Why the counter in the kernel cannot call a further program; empty: it can."""
     guard_trouble: str
     leftovers: Leftovers | None
     mended: list[str]

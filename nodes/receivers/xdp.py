@@ -85,8 +85,8 @@ class XdpReceiver(Receiver):
             raise EngineError(self.name, f"the filter {self.task.filter!r} came without its program")
 
     def _show_tags(self) -> None:
-        """A card that takes the VLAN tag out of a frame hides it from the program. Some drivers always announce that
-        they do (stmmac, which takes it out behind the program): they get no frames that have one."""
+        """A card that takes the VLAN tag out of a frame hides it from the program: it is kept from that. Some drivers
+        let nobody change it (stmmac): with them, streams that have a tag are refused."""
         if not self._interface.offload("rxvlan"):
             return
         if not self._interface.is_fixed("rxvlan"):
