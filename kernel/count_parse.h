@@ -128,10 +128,10 @@ static __always_inline __u8 ip_version(struct cursor *c)
 	return *first >> 4;
 }
 
-/* `words`: number of 32-bit words of the IPv4 header, up to 15. */
-static __always_inline __u64 sum_ipv4(const struct iphdr *ip, const void *end, __u32 words)
+/* The sum of an IPv4 or TCP header, both of 5 to 15 words of 32 bits. The frame has the first five. */
+static __always_inline __u64 sum_header(const void *header, const void *end, __u32 words)
 {
-	const __u32 *word = (const void *)ip;
+	const __u32 *word = header;
 	__u64 sum = 0;
 
 	for (int i = 0; i < 5; i++)
@@ -152,7 +152,7 @@ static __always_inline enum parsed take_ipv4(struct cursor *c, struct fields *f)
 	total = bpf_ntohs(ip->tot_len);
 	if (header < sizeof(*ip) || total < header)
 		return PARSED_MALFORMED;
-	c->ip_sum += sum_ipv4(ip, c->end, ip->ihl);
+	c->ip_sum += sum_header(ip, c->end, ip->ihl);
 	c->sum = (__u64)ip->saddr + ip->daddr;
 	f->ip_version = 4;
 	f->protocol = ip->protocol;
@@ -294,7 +294,6 @@ static __always_inline enum parsed take_udp(struct cursor *c, struct fields *f)
 static __always_inline enum parsed take_tcp(struct cursor *c, struct fields *f)
 {
 	struct tcphdr *tcp = c->at;
-	const __u32 *words = c->at;
 	__u32 header;
 
 	if ((void *)(tcp + 1) > c->end)
@@ -304,9 +303,7 @@ static __always_inline enum parsed take_tcp(struct cursor *c, struct fields *f)
 		return PARSED_MALFORMED;
 	f->src_port = tcp->source;
 	f->dst_port = tcp->dest;
-	c->sum += pseudo_header(f, c->left);
-	for (int i = 0; i < 15 && i < tcp->doff && (void *)(words + i + 1) <= c->end; i++)
-		c->sum += words[i];
+	c->sum += pseudo_header(f, c->left) + sum_header(tcp, c->end, tcp->doff);
 	c->at += header;
 	c->left -= header;
 	return PARSED;

@@ -84,8 +84,8 @@ class MpiLink:
     def wait(self, others: Iterable[int], longest_s: float) -> None:
         self._drop_sent()
         # Every call of MPI takes in what has come: no socket is readable any more for an order that came with one.
-        came = self.world.Iprobe(MASTER, TAG_MESSAGE)
-        self._news.wait(others, longest_s, bool(self._outgoing) or came)
+        if not self.world.Iprobe(MASTER, TAG_MESSAGE):
+            self._news.wait(others, longest_s, bool(self._outgoing))
 
     def receive_bulk(self, size: int, timeout_s: float) -> bytes:
         return self._pieces.receive(size, timeout_s)
@@ -100,9 +100,10 @@ class MpiLink:
 
     def flush(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
+        self._drop_sent()
         while self._outgoing and time.monotonic() < deadline:
-            self._drop_sent()
             time.sleep(0.0005)
+            self._drop_sent()
         return not self._outgoing
 
     def barrier(self, members: list[int], leave_ns: int) -> Barrier:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import functools
 import gc
 
@@ -23,6 +22,8 @@ def collect_rarely() -> None:
 def give_back() -> None:
     """Between two runs of a process that stays: frees what the last one left in cycles, and returns free memory to the
     kernel. The first time is slower."""
+    import ctypes  # a command that hands its work over does not need it
+
     gc.collect()
     _leave_out_what_is_loaded()
     with contextlib.suppress(AttributeError):  # glibc has it

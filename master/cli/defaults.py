@@ -2,5 +2,7 @@
 
 from pathlib import Path
 
-DEFAULT_HOSTS = Path("hosts/lab-default.yml")
-DEFAULT_RESULTS = Path("results")
+from pktswarm.master.cli import default_names
+
+DEFAULT_HOSTS = Path(default_names.HOSTS)
+DEFAULT_RESULTS = Path(default_names.RESULTS)

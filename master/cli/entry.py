@@ -15,10 +15,9 @@ import socket
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NoReturn
 
-from pktswarm.master.cli.defaults import DEFAULT_HOSTS
+from pktswarm.master.cli import default_names
 from pktswarm.traffic.errors import EXIT_INCOMPLETE, MessageError
 from pktswarm.traffic.protocol.invocations import (
     Ended,
@@ -54,9 +53,10 @@ def main() -> None:
         sys.exit(status)
 
 
-def socket_name(hosts: Path) -> str:
+def socket_name(hosts: str) -> str:
     """The abstract Unix socket of the process that this user and this installation keep loaded for an inventory."""
-    names = [str(each.resolve()) for each in (hosts, Path(sys.prefix), Path(__file__))]
+    # pathlib loads for 3 ms
+    names = [os.path.realpath(each) for each in (hosts, sys.prefix, __file__)]
     return "-".join(
         ["\0pktswarm-preloaded", str(os.geteuid()), *(f"{zlib.crc32(name.encode()):08x}" for name in names)]
     )
@@ -80,14 +80,14 @@ def handed_over(words: list[str]) -> int | None:
         return _attended(lines, answer.pid) if isinstance(answer, Ready) else None
 
 
-def _hosts(words: list[str]) -> Path:
+def _hosts(words: list[str]) -> str:
     """The inventory, as far as it can be seen without the command's own options."""
     for word, following in zip(reversed(words), reversed([*words[1:], ""]), strict=True):
         if word == "--hosts":
-            return Path(following)
+            return following
         if word.startswith("--hosts="):
-            return Path(word.removeprefix("--hosts="))
-    return DEFAULT_HOSTS
+            return word.removeprefix("--hosts=")
+    return default_names.HOSTS
 
 
 def _send_streams(connection: socket.socket) -> None:

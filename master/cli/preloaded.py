@@ -324,7 +324,7 @@ def main() -> None:
     importlib.import_module(LAB)
     life = _life()
     try:
-        preloaded = Preloaded(socket_name(Path(sys.argv[1])), life)
+        preloaded = Preloaded(socket_name(sys.argv[1]), life)
     except OSError:
         return  # there is one
     print("ready", flush=True)

@@ -20,8 +20,9 @@ MORE_ROUNDS_S = 1.0
 READING_S, LONGEST_READING_S = 0.5, 1.0
 """Timeout of one reading; the node can be at work on its files. Even with patience it stays below half of the time that
 guards wait for a Word, which is sent between two readings."""
-FEW_READINGS = 4
-"""Readings of a node with the master's own clock, whose offset is known, and readings a check."""
+OWN_CLOCK_READINGS = 2
+"""Readings of a node with the master's own clock, whose offset is known: they have to agree with it."""
+CHECK_READINGS = 4
 CHECK_EVERY_S = 20.0
 """While frames are sent, when nodes have other work: interval of the checks of each clock."""
 
@@ -71,7 +72,7 @@ class ClockReadings:
         left, no_round_after = members.active(), time.monotonic() + MORE_ROUNDS_S
         for turn in range(CLOCK_ROUNDS):
             for rank in left:
-                count = FEW_READINGS if rank in ours else CLOCK_READINGS
+                count = OWN_CLOCK_READINGS if rank in ours else CLOCK_READINGS
                 exchanges = [*self._exchanges(rank, count), *([best[rank]] if rank in best else [])]
                 if exchanges:
                     best[rank] = min(exchanges, key=lambda exchange: exchange.round_trip_ns)
@@ -99,7 +100,7 @@ class ClockReadings:
         self._next_check = time.monotonic() + CHECK_EVERY_S / len(living)
         rank = min(living, key=lambda rank: (rank <= self._last_checked, rank))
         self._last_checked = rank
-        if exchanges := self._exchanges(rank, FEW_READINGS):
+        if exchanges := self._exchanges(rank, CHECK_READINGS):
             shortest = min(exchanges, key=lambda exchange: exchange.round_trip_ns)
             best = read_of(shortest, rank in self._members.on_our_clock)
             self._members.report(Drift(rank, best.at_ns, best.offset_ns, best.bound_ns))

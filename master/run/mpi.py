@@ -87,8 +87,11 @@ class World:
         """Until a node, or what is at the other end of a descriptor of `others`, may have said something."""
         self._drop_sent()
         # Every call of MPI takes in what has come: no socket is readable any more for a message that came with one.
-        came = any(self.world.Iprobe(MPI.ANY_SOURCE, tag) for tag in (TAG_BULK, TAG_MESSAGE))
-        self._news.wait(others, longest_s, self._under_way() or came)
+        if self.world.Iprobe(MPI.ANY_SOURCE, TAG_MESSAGE):
+            return
+        # A piece of a file can wait until it is fetched.
+        piece_came = self.world.Iprobe(MPI.ANY_SOURCE, TAG_BULK)
+        self._news.wait(others, longest_s, self._under_way() or piece_came)
 
     def receive_piece(self, rank: int) -> bytes | None:
         """The next piece of a file that `rank` sends, or None. Its node may freeze in the midst of a piece: nobody else
@@ -135,9 +138,10 @@ class World:
     def flush(self, timeout_s: float) -> bool:
         """Wait until all that was handed over has left; False when it did not in time."""
         deadline = time.monotonic() + timeout_s
+        self._drop_sent()
         while self._under_way() and time.monotonic() < deadline:
-            self._drop_sent()
             time.sleep(0.0005)
+            self._drop_sent()
         return not self._under_way()
 
     def can_finalize(self) -> bool:

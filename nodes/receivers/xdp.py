@@ -73,8 +73,8 @@ class XdpReceiver(Receiver):
             raise EngineError(self.name, why)
         self._check()
         self.matching = matching(self.task)
-        self._load(alone=ORDERED_STORES and _receive_queues(self.task.interface) == 1)
         self._show_tags()
+        self._load(alone=ORDERED_STORES and _receive_queues(self.task.interface) == 1)
 
     def _check(self) -> None:
         if not self._interface.exists():

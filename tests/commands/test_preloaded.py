@@ -18,8 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from pktswarm.master.cli import cluster, entry
-from pktswarm.master.cli.defaults import DEFAULT_HOSTS
+from pktswarm.master.cli import cluster, default_names, entry
 from pktswarm.traffic.protocol.cluster_events import Shown
 
 LIMIT_S = 20.0
@@ -254,8 +253,8 @@ def test_changed_code_ends_the_loaded_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [["--hosts", "a", "x"], ["--hosts=a"], ["--hosts", "b", "--hosts", "a"]])
 def test_the_inventory_is_found_among_the_words(words: list[str]) -> None:
-    assert entry._hosts(["run", *words]) == Path("a")
-    assert entry._hosts(["run", "x"]) == DEFAULT_HOSTS
+    assert entry._hosts(["run", *words]) == "a"
+    assert entry._hosts(["run", "x"]) == default_names.HOSTS
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
@@ -264,7 +263,7 @@ def test_nothing_is_read_of_another_user(server: Server) -> None:
         "import os, socket, sys; os.setuid(65534); s = socket.socket(socket.AF_UNIX);"
         "s.connect(sys.argv[1].replace('@', chr(0))); print(s.recv(1000).decode())"
     )
-    name = entry.socket_name(server.hosts).replace("\0", "@")
+    name = entry.socket_name(str(server.hosts)).replace("\0", "@")
     done = subprocess.run([sys.executable, "-c", program, name], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"event": "declined", "reason": "not the same user"}
 

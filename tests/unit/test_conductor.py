@@ -231,7 +231,7 @@ def test_a_busy_nodes_clock_that_is_the_masters_own_is_read_once(monkeypatch: py
     monkeypatch.setattr(conducting, "node_report", lambda: node_report(clock="ours"))
     _, line = conduct(OnOneMachine(ROLES))
     assert {(clock["offset_ns"], clock["bound_ns"]) for clock in line.of("clock")} == {(0, 0)}
-    assert reads == 3 * [rank for rank in sorted(ROLES) for _ in range(clock_readings.FEW_READINGS)]
+    assert reads == 3 * [rank for rank in sorted(ROLES) for _ in range(clock_readings.OWN_CLOCK_READINGS)]
 
 
 def test_a_rank_that_never_says_hello_stops_the_run_before_anything_is_planned() -> None:

@@ -1,7 +1,7 @@
 """Run by mpiexec with two ranks, the master and a node: a message comes with a call of MPI that is for something else.
 
 No socket is readable for it any more when its reader is to wait for messages. Each rank writes into the folder, as its
-number, whether it knew of the message then.
+number, whether it slept then.
 """
 
 import os
@@ -21,13 +21,13 @@ LIMIT_S = 60.0
 
 
 class Recorder:
-    """In place of News: what the rank knows when it waits."""
+    """In place of News: whether the rank would sleep."""
 
     def __init__(self) -> None:
-        self.known = False
+        self.slept = False
 
     def wait(self, others: Iterable[int], longest_s: float, under_way: bool = False) -> None:
-        self.known = under_way
+        self.slept = True
 
 
 def take_in(end: Any, rank: int) -> None:
@@ -39,7 +39,7 @@ def take_in(end: Any, rank: int) -> None:
         end.world.Iprobe(tag=OTHER_TAG)
     end._news = Recorder()
     end.wait([], LIMIT_S)
-    (FOLDER / str(rank)).write_text(str(end._news.known))
+    (FOLDER / str(rank)).write_text(str(end._news.slept))
 
 
 def until(end: Any) -> Any:
