@@ -22,7 +22,15 @@ struct arrival {
 	__u32 sums; /* enum sums: those that its stamp declares correct */
 	__u32 damaged; /* its number is unreadable */
 	__u32 whole; /* it consists of headers and stamp only */
+	__u32 timed; /* the clock was read for this frame: see take_clock() */
 };
+
+/* The last reading of the clock, where frames are not all timed. Frames come one after another then. */
+struct {
+	__u64 now_ns;
+	__u64 jiffies; /* of the kernel at that time */
+	__u32 frames; /* so far, modulo 2^32 */
+} reading;
 
 /* The frame belongs to no user that is counted. */
 #define NOBODY 0xffffffff

@@ -100,7 +100,7 @@ static __always_inline __u64 sum_of_piece(struct xdp_md *ctx, const struct frame
 SEC("xdp")
 int count_fragment(struct xdp_md *ctx)
 {
-	struct arrival a = { .now_ns = clock_ns(), .bytes = ctx->data_end - ctx->data };
+	struct arrival a = { .now_ns = clock_ns(), .timed = 1, .bytes = ctx->data_end - ctx->data };
 	__u64 together_ns = settings.together_ms * 1000000ULL;
 	const struct stamp *stamp = 0;
 	struct assembly *whole;

@@ -40,6 +40,8 @@ class Latency:
     max: int | None = None
     bound: int | None = None
     by: str | None = None
+    packets: int | None = None
+    """The number of packets in the figures."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,8 @@ class Result:
         mins, maxs, bounds = ([getattr(one, name) for one in each] for name in ("min", "max", "bound"))
         by = each[0].by if len({one.by for one in each}) == 1 else None
         bound = None if None in bounds else max(bounds)
-        return Latency(min=min(mins), mean=mean, max=max(maxs), bound=bound, by=by, **shares)
+        packets = None if any(one.packets is None for one in each) else sum(one.packets or 0 for one in each)
+        return Latency(min=min(mins), mean=mean, max=max(maxs), bound=bound, by=by, packets=packets, **shares)
 
     # --- notebooks ----------------------------------------------------------------------------------------------
 
@@ -252,7 +255,7 @@ def _html_row(stream: StreamResult) -> str:
     return "".join(["<tr>", *(f"<td>{html.escape(cell)}</td>" for cell in (stream.name, *cells)), "</tr>"])
 
 
-LATENCY = [each.name for each in fields(Latency) if each.name != "by"]
+LATENCY = [each.name for each in fields(Latency) if each.name not in ("by", "packets")]
 
 
 def _columns(flow: Flow) -> Iterator[tuple[str, object]]:
@@ -265,7 +268,8 @@ def _columns(flow: Flow) -> Iterator[tuple[str, object]]:
 
 def _flow(row: RunRow) -> Flow:
     given: Mapping[str, Any] = row
-    latency = Latency(**{name: given.get(f"latency_{name}_ns") for name in LATENCY}, by=given.get("latency_by"))
+    figures = {name: given.get(f"latency_{name}_ns") for name in LATENCY}
+    latency = Latency(**figures, by=given.get("latency_by"), packets=given.get("latency_packets"))
     values: dict[str, Any] = {each.name: given.get(each.name) for each in fields(Flow)}
     return Flow(**{**values, "source": row["from"], "target": row["to"], "latency_ns": latency})
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 from pktswarm.master.plan import interactive
+from pktswarm.master.plan.capacity_limits import Planned
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.traffic.capture import ebpf
 from pktswarm.traffic.capture import filter as pcap
 from pktswarm.traffic.counting import expect
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
+
+FAST = ("xdp", "tc")
+"""Engines that reach a rate at which the reading of the clock matters."""
+TIMED_EVERY = 16
+TIMED_MOST_PPS = 1_000_000
+"""At most so many packets/s to a receiver, and each frame is timed."""
 
 
 def receiving_engines(
@@ -56,6 +65,17 @@ def _unknown_to_xdp(host: str, legs: list[Leg], report: dict[str, Any]) -> str:
     return ""
 
 
+def timed_every(scenario: Scenario, legs: list[Leg], loads: Iterable[Planned]) -> int:
+    """Returns the number of frames in a row of which the receiver of `legs` times two; 1: each is timed, as where users
+    are counted, some of which can have only a few packets."""
+    if scenario.receive.timed_every != "auto":
+        return scenario.receive.timed_every
+    fast = {leg.id for leg in legs if leg.engine in FAST}
+    rates_pps = [math.inf if one.pps is None else one.pps for one in loads if one.leg.id in fast]
+    users = any(leg.users for leg in legs)
+    return 1 if users or sum(rates_pps) <= TIMED_MOST_PPS else TIMED_EVERY
+
+
 def refuse_without_tail_calls(
     scenario: Scenario, host: str, received: list[Leg], echoes: list[Leg], report: dict[str, Any]
 ) -> None:
@@ -73,6 +93,7 @@ def _refuse_without_xdp(scenario: Scenario, host: str, names: list[str], because
     if "xdp" in names:
         return
     asked = {"receive.capture_every": scenario.receive.capture_every > 1, "clock": scenario.clock == "ptp"}
+    asked["receive.timed_every"] = scenario.receive.timed_every not in ("auto", 1)
     asked["receive.capture_filter"] = bool(scenario.receive.capture_filter)
     asked |= {f"streams.{leg.stream}.users": bool(leg.users) for leg in legs if leg.kind == "stream"}
     for key, wanted in asked.items():

@@ -6,8 +6,13 @@ from typing import Any
 
 from pktswarm.master.cluster.clock_offsets import Clocks
 from pktswarm.master.cluster.inventory import Host
-from pktswarm.master.plan.plan import Plan
-from pktswarm.master.plan.receivers import receiving_engines, refuse_without_tail_calls, translated_filter
+from pktswarm.master.plan.plan import Plan, planned_loads
+from pktswarm.master.plan.receivers import (
+    receiving_engines,
+    refuse_without_tail_calls,
+    timed_every,
+    translated_filter,
+)
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.traffic.leg import Leg
@@ -24,6 +29,7 @@ def add_tasks(
 ) -> None:
     filter_program, no_filter = translated_filter(scenario)
     receiving: dict[tuple[str, str], list[str]] = {}
+    loads = planned_loads(plan)
     routed = resolved.routed.by_host(known)
     for name, host in known.items():
         sent = [leg for leg in resolved.legs if leg.transmitter == name]
@@ -57,6 +63,7 @@ def add_tasks(
                 ring_mib=scenario.receive.ring_mib,
                 engine=engine,
                 tai=scenario.clock == "ptp",
+                timed_every=timed_every(scenario, received, loads),
                 capture_every=scenario.receive.capture_every,
                 capture_filter=scenario.receive.capture_filter,
                 proxy_addresses=answered,

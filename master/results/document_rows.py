@@ -40,6 +40,8 @@ class LatencyColumns(TypedDict):
     latency_p999_ns: NotRequired[int | None]
     latency_max_ns: NotRequired[int | None]
     latency_bound_ns: NotRequired[int | None]
+    latency_packets: NotRequired[int | None]
+    """The number of packets in the figures; a receiver of fast frames does not time each."""
     latency_by: NotRequired[str | None]
     """stamps, round trip or captures."""
 

@@ -140,6 +140,7 @@ def _notes(
         *replayed_flows.trouble(flows),
         *trace_verify.trouble(compared, rows),
         *handover_rows.notes(rows),
+        *_partly_timed(rows),
         *proxy_counts.notes(state.nodes.values(), ["end_marker"] if with_moves else []),
         *mended(state.nodes.values()),
         *unfinished(state.nodes.values()),
@@ -151,6 +152,17 @@ def _notes(
         ),
         *state.faults().notes(rows),
         *state.ptp_clocks().notes((row.leg.source, row.leg.receiver) for row in rows),
+    ]
+
+
+def _partly_timed(rows: list[Row]) -> list[str]:
+    """A note for each flow whose receiver did not time each frame (receive.timed_every)."""
+    tallies = [(row.leg, row.received.tally) for row in rows if row.received.tally is not None]
+    return [
+        f"{leg.stream} from {leg.source} to {leg.target}: latency and jitter are of {tally.latency.frames:,} of "
+        f"{tally.distinct:,} packets, in pairs (receive.timed_every)"
+        for leg, tally in tallies
+        if tally.latency is not None and 2 * tally.latency.frames < (tally.distinct or 0)
     ]
 
 

@@ -48,6 +48,7 @@ STREAM_COLUMNS = [
     "sent_frames",
     "received_frames",
     "misdelivered_packets",
+    "latency_packets",
 ]
 
 
@@ -124,6 +125,7 @@ def latency_values(latency: Latency, bound_ns: int | None) -> LatencyColumns:
         "latency_p999_ns": latency.p999_ns,
         "latency_max_ns": latency.max_ns,
         "latency_bound_ns": bound_ns,
+        "latency_packets": latency.frames,
     }
 
 

@@ -36,6 +36,8 @@ class CounterProgram:
         self._task, self._matching, self._interface = task, matching, interface
         self._object = libbpf.BpfObject(path)
         self._alone = alone
+        self.timed_every = task.timed_every if alone and not task.echoes else 1
+        """Two of so many frames in a row are timed. An echo needs the time of each, and other processors the lock."""
         self._maps: dict[str, libbpf.BpfMap] = {}
         """The maps used so far, by name: a sample reads one for each leg."""
         self._filter_fd: int | None = None
@@ -66,6 +68,7 @@ class CounterProgram:
             users=bool(self._matching.user_rules),
             echo=bool(self._task.echoes),
             together_ms=together_ms,
+            timed_every=self.timed_every if self.timed_every > 1 else 0,
         )
         self._object.set_constants(".rodata.settings", bytes(settings))
         if not together_ms:

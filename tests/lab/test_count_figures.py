@@ -168,3 +168,61 @@ def test_each_users_latencies_are_its_own(program: Path, tmp_path: Path) -> None
         "latency_min_ns": min(seen),
         "latency_max_ns": max(seen),
     }
+
+
+@pytest.fixture
+def sampling(program: Path, tmp_path: Path) -> Iterator[Counter]:
+    one = Counter(program, tmp_path, a_leg("udp4"), timed_every=16)
+    if one.receiver.program.timed_every == 1:
+        pytest.skip("frames are all timed where the counting takes a lock: several receive queues, or ARM")
+    yield one
+    one.receiver.restore()
+
+
+def send_fast(counter: Counter, frames: int) -> None:
+    for _ in range(frames):
+        counter.take(stamped(counter.leg, counter.sent, time.monotonic_ns() - MS))
+
+
+def test_of_fast_frames_two_in_a_row_are_timed_and_all_are_counted(sampling: Counter) -> None:
+    begun_ns = time.monotonic_ns()
+    send_fast(sampling, 3200)
+    ticks = (time.monotonic_ns() - begun_ns) // MS + 2  # at most 1,000 a second
+    tally, raw = sampling.figures().tally, sampling.raw()
+    assert (tally.packets, tally.distinct, tally.lost(3200)) == (3200, 3200, 0)
+    assert 400 - 2 <= raw.latencies <= 400 + ticks
+    assert tally.latency is not None
+    assert tally.latency.frames == raw.latencies < 3200
+    assert MS <= tally.latency.min_ns < tally.latency.p50_ns < tally.latency.max_ns
+    # Each group of two is a pair; a frame timed at a tick can be next to one of them.
+    assert 200 - 2 <= raw.jitter_pairs <= 200 + ticks
+    assert sum(sampling.buckets()) == raw.latencies
+
+
+def test_the_times_of_the_first_and_of_the_last_frame_are_right_to_a_tick(sampling: Counter) -> None:
+    before_ns = time.monotonic_ns()
+    send_fast(sampling, 5)
+    middle_ns = time.monotonic_ns()
+    send_fast(sampling, 1000)
+    after_ns = time.monotonic_ns()
+    raw = sampling.raw()
+    assert before_ns < raw.first_ns < middle_ns
+    assert after_ns - 11 * MS < raw.last_ns < after_ns  # the longest tick is 10 ms
+
+
+def test_each_frame_of_a_slow_stream_is_timed(sampling: Counter) -> None:
+    for _ in range(40):
+        send_fast(sampling, 1)
+        time.sleep(0.011)  # longer than the longest tick of a kernel
+    raw = sampling.raw()
+    assert (raw.latencies, raw.jitter_pairs) == (40, 39)
+
+
+def test_a_pair_has_no_other_packet_of_the_stream_between(sampling: Counter) -> None:
+    """The transit times alternate: every pair of neighbours differs by 2 ms, and no other pair does."""
+    for number in range(1600):
+        late_ns = MS if number % 2 else 3 * MS
+        sampling.take(stamped(sampling.leg, sampling.sent, time.monotonic_ns() - late_ns))
+    raw = sampling.raw()
+    assert raw.jitter_pairs > 90
+    assert (raw.jitter_squares_low / raw.jitter_pairs) ** 0.5 > 1.9 * MS

@@ -237,6 +237,25 @@ def test_xdp_is_counted_by_its_stamps_and_the_capture_agrees(cluster: Cluster) -
     assert again.returncode == 0, again.stdout
 
 
+@pytest.mark.parametrize("more", ["", ", timed_every: 1"])
+def test_of_fast_frames_a_part_is_timed_and_the_results_say_which(cluster: Cluster, more: str) -> None:
+    text = f"""streams: [{{name: one, engine: xdp, from: tx1, to: rx1, size_bytes: 64, duration_s: 0.5}}]
+receive: {{mode: count{more}}}
+expect: {{loss: 0}}"""
+    document = cluster.run(cluster.scenario(text), 0)
+    (row,) = document["rows"]
+    notes = [note for note in document["notes"] if "receive.timed_every" in note]
+    if more:
+        assert (row["latency_packets"], notes) == (row["received_packets"], [])
+        return
+    timed = row["latency_packets"]
+    assert row["received_packets"] // 16 < timed < row["received_packets"] // 2
+    assert notes == [
+        f"one from tx1 to rx1: latency and jitter are of {timed:,} of {row['received_packets']:,} packets, in pairs "
+        "(receive.timed_every)"
+    ]
+
+
 def test_with_ptp_sender_and_receiver_stand_on_one_clock(cluster: Cluster) -> None:
     """Of the lab's nodes CLOCK_TAI is one, as PTP makes it: no offset is added, and the bound is that of one clock."""
     text = "clock: ptp\nstreams: [{name: one, from: tx1, to: rx1, size_bytes: 128, rate_pps: 1000, duration_s: 1}]"

@@ -218,6 +218,7 @@ def test_stamps_tell_loss_by_number_and_fill_their_columns() -> None:
     assert (values["duplicated_packets"], values["reordered_packets"], values["altered_packets"]) == (2, 1, 4)
     assert (values["latency_mean_ns"], values["latency_min_ns"], values["latency_bound_ns"]) == (3500, 3500, 18)
     assert (values["jitter_sd_ns"], values["jitter_rfc3550_ns"]) == (13, 9)
+    assert values["latency_packets"] == 97
     assert status(made, loss=0) == (1, "s: lost 3, expected at most 0")
 
 

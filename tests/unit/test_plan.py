@@ -231,6 +231,27 @@ def with_xdp(**interface: Any) -> dict[str, dict[str, Any]]:
     return {"rx1": both, "rx2": {**both, "interface": report(5)["interface"]}}
 
 
+@pytest.mark.parametrize(
+    ("stream", "more", "every"),
+    [
+        ("rate_pps: 900000, duration_s: 1", "", 1),
+        ("rate_pps: 1100000, duration_s: 1", "", 16),
+        ("rate_pps: 1100000, duration_s: 1", "timed_every: 1", 1),
+        ("rate_pps: 10, duration_s: 1", "timed_every: 64", 64),
+        ("duration_s: 1", "", 16),
+        ("engine: pktgen, duration_s: 1", "", 1),
+        ("duration_s: 1, users: ipv4.src, headers: [{ethernet: {}}, {ipv4: {src: {increment: [1.0.0.1, 1.0.0.9]}}}, "
+        "{udp: {src: 1, dst: 2}}]", "", 1),
+    ],
+)  # fmt: skip
+def test_fast_frames_are_not_all_timed(tmp_path: Path, stream: str, more: str, every: int) -> None:
+    engine = "" if "engine" in stream else ", engine: xdp"
+    text = f"streams: [{{name: s{engine}, {stream}}}]\nreceive: {{{more}}}"
+    change = {"tx1": {**report(2), "senders": {"xdp": "", "pktgen": ""}}, "rx1": with_xdp()["rx1"]}
+    made = resolved(tmp_path, text, change, tx=1, rx=1)
+    assert made.receives["rx1"].timed_every == every
+
+
 @pytest.mark.parametrize(("mode", "engine"), [("count", "xdp"), ("capture", "xdp+netsniff-ng")])
 def test_xdp_receives_wherever_it_is_whoever_sends(tmp_path: Path, mode: str, engine: str) -> None:
     trace_file(tmp_path, [100] * 3)
@@ -258,6 +279,7 @@ def test_where_xdp_cannot_tell_all_legs_apart_netsniff_does(tmp_path: Path) -> N
     [
         ("streams: [{name: s, count_packets: 9}]\nclock: ptp", "clock"),
         ("streams: [{name: s, count_packets: 9}]\nreceive: {capture_every: 10}", "receive.capture_every"),
+        ("streams: [{name: s, count_packets: 9}]\nreceive: {timed_every: 16}", "receive.timed_every"),
         (
             "streams: [{name: s, count_packets: 9, users: udp.src, headers: "
             "[{ethernet: {}}, {ipv4: {}}, {udp: {src: {increment: [1, 9]}, dst: 2}}]}]",

@@ -140,6 +140,7 @@ class RawTally(Structure):
         ("negative", c_uint64),
         ("impossible", c_uint64),
         ("moments", c_uint64),
+        ("moment_distinct", c_uint64),
         ("transit_ns", c_int64),
         ("jitter_pairs", c_uint64),
         ("jitter_sum_ns", c_int64),
@@ -193,7 +194,7 @@ class Settings(Structure):
         ("pktgen", c_uint32),
         ("echo", c_uint32),
         ("together_ms", c_uint32),
-        ("unused", c_uint32),
+        ("timed_every", c_uint32),
     )
 
 

@@ -70,6 +70,8 @@ class ReceiveTask:
     """The xdp sender's stamps are of CLOCK_TAI, which PTP keeps the same on all nodes."""
     capture_filter: str = ""
     """Restricts the capture, not the counts; pcap syntax."""
+    timed_every: int = 1
+    """The receiver xdp times two of so many frames in a row, where it needs no lock; all are counted."""
     capture_every: int = 1
     """Mode capture with the receiver xdp: of every n frames of a flow the first is captured."""
     proxy_addresses: list[str] = field(default_factory=list)
