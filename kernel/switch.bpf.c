@@ -35,13 +35,29 @@ struct {
 
 __u32 changes; /* how often a station came or moved: what was decided before holds no more */
 
-static __always_inline void learn(const struct station *from, __u32 port, __u64 now_ns)
+/*
+ * struct station as one word, in the memory order of a little-endian processor. Made in a register: a word that is read right
+ * after its parts were written waits until they are in memory.
+ */
+static __always_inline __u64 station_of(const __u8 *mac, __u16 vlan)
 {
-	struct place *known = bpf_map_lookup_elem(&stations, from);
+	const __u16 *parts = (const void *)mac;
+
+	return vlan | (__u64)parts[0] << 16 | (__u64)parts[1] << 32 | (__u64)parts[2] << 48;
+}
+
+static __always_inline int is_group(__u64 station)
+{
+	return station >> 16 & 1;
+}
+
+static __always_inline void learn(__u64 from, __u32 port, __u64 now_ns)
+{
+	struct place *known = bpf_map_lookup_elem(&stations, &from);
 	struct place here = {.port = port, .seen_ns = now_ns};
 
 	if (!known || known->port != port) {
-		bpf_map_update_elem(&stations, from, &here, BPF_ANY);
+		bpf_map_update_elem(&stations, &from, &here, BPF_ANY);
 		__sync_fetch_and_add(&changes, 1);
 	} else if (now_ns - known->seen_ns > REFRESH_NS) {
 		known->seen_ns = now_ns;
@@ -49,16 +65,11 @@ static __always_inline void learn(const struct station *from, __u32 port, __u64 
 }
 
 /* The port of a station; 0: unknown, or not seen for too long. */
-static __always_inline __u32 port_of(const struct station *to, __u64 now_ns)
+static __always_inline __u32 port_of(__u64 to, __u64 now_ns)
 {
-	struct place *known = bpf_map_lookup_elem(&stations, to);
+	struct place *known = bpf_map_lookup_elem(&stations, &to);
 
 	return known && now_ns - known->seen_ns < AGEING_NS ? known->port : 0;
-}
-
-static __always_inline int is_group(const __u8 *mac)
-{
-	return mac[0] & 1;
 }
 
 /*
@@ -70,23 +81,19 @@ static __always_inline int is_reserved(const __u8 *mac)
 	return mac[0] == 0x01 && mac[1] == 0x80 && mac[2] == 0xc2 && !mac[3] && !mac[4] && mac[5] && mac[5] < 0x10;
 }
 
-static __always_inline int is_same(const struct station *one, const struct station *other)
-{
-	return *(const __u64 *)one == *(const __u64 *)other;
-}
-
 /* Learns, looks up, and remembers the decision for the next frame. */
-static __always_inline void decide(struct decision *last, const struct station *from, const struct station *to,
-				   __u32 in, __u64 now_ns)
+static __always_inline void decide(struct decision *last, __u64 from, __u64 to, __u32 in, __u64 now)
 {
-	if (!is_group(from->mac))
+	__u64 now_ns = bpf_ktime_get_coarse_ns();
+
+	if (!is_group(from))
 		learn(from, in, now_ns);
 	/* Before the table is read: a change meanwhile makes the decision void. */
 	last->changes = *(volatile __u32 *)&changes;
-	last->out = is_group(to->mac) ? 0 : port_of(to, now_ns);
-	last->from = *from;
-	last->to = *to;
-	last->made_ns = now_ns;
+	last->out = is_group(to) ? 0 : port_of(to, now_ns);
+	last->from = from;
+	last->to = to;
+	last->made = now;
 }
 
 SEC("xdp.frags")
@@ -95,10 +102,10 @@ int lab_switch(struct xdp_md *context)
 	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
 	__u32 in = context->ingress_ifindex;
 	struct port *port = bpf_map_lookup_elem(&ports, &in);
-	__u64 now_ns = bpf_ktime_get_coarse_ns();
-	struct station from = {}, to = {};
+	__u64 from, to, now = bpf_jiffies64() >> TICKS_BITS;
 	struct ethhdr *ethernet = data;
 	struct decision *last;
+	__u16 vlan = 0;
 
 	if (!port)
 		return XDP_DROP; /* lab/switch/xdp.py has refused such a number */
@@ -113,14 +120,13 @@ int lab_switch(struct xdp_md *context)
 			port->counts.discarded++;
 			return XDP_DROP;
 		}
-		from.vlan = to.vlan = bpf_ntohs(*tag) & VLAN_ID;
+		vlan = bpf_ntohs(*tag) & VLAN_ID;
 	}
-	__builtin_memcpy(from.mac, ethernet->h_source, ETH_ALEN);
-	__builtin_memcpy(to.mac, ethernet->h_dest, ETH_ALEN);
+	from = station_of(ethernet->h_source, vlan);
+	to = station_of(ethernet->h_dest, vlan);
 	last = &port->last;
-	if (!is_same(&last->from, &from) || !is_same(&last->to, &to) || last->changes != changes ||
-	    now_ns - last->made_ns > REFRESH_NS)
-		decide(last, &from, &to, in, now_ns);
+	if (last->from != from || last->to != to || last->changes != changes || last->made != now)
+		decide(last, from, to, in, now);
 	if (last->out == in) {
 		port->counts.filtered++;
 		return XDP_DROP;

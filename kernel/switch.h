@@ -7,7 +7,8 @@
 #define MOST_PORTS 512 /* a port is named by its interface number, which is below */
 #define MOST_STATIONS 16384
 #define AGEING_NS 300000000000ULL /* IEEE 802.1D, 7.9.2 */
-#define REFRESH_NS 1000000000ULL /* how long a decision is used again, and the time of an entry stays as it is */
+#define REFRESH_NS 1000000000ULL /* how long the time of an entry stays as it is */
+#define TICKS_BITS 8 /* a decision is used again for 256 ticks of the kernel: 0.26 to 2.6 s */
 
 struct station {
 	__u16 vlan; /* 0: untagged */
@@ -31,10 +32,10 @@ struct port_counts {
 
 /* What was decided for the last frame of a port: the next one mostly has the same addresses. */
 struct decision {
-	struct station from, to;
+	__u64 from, to; /* struct station, as one word */
 	__u32 out; /* 0: to all other ports */
 	__u32 changes; /* of the table at that time */
-	__u64 made_ns;
+	__u64 made; /* ticks of the kernel >> TICKS_BITS */
 };
 
 /* A port, for each processor. */

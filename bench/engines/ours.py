@@ -102,14 +102,14 @@ def sending(leg: Leg, spool: Path, core: int, engine: type[Sender] = XdpSender) 
 
 
 TIMED_EVERY = 16
-"""What a run takes for a stream at top speed (master.plan.receivers); 1: each frame is timed."""
+"""What a run takes for a stream at top speed without users (master.plan.receivers); 1: each frame is timed."""
 
 
 def receiving(leg: Leg, spool: Path) -> Callable[[Channel], None]:
     """A worker's body: counts until told to stop, then tells its counts."""
 
     def body(channel: Channel) -> None:
-        more = {"offsets_ns": {leg.source: 0}, "timed_every": TIMED_EVERY}
+        more = {"offsets_ns": {leg.source: 0}, "timed_every": 1 if leg.users else TIMED_EVERY}
         task = ReceiveTask(FAR, FAR_MAC, [leg], LIMIT_S, mode="count", **more)
         receiver = XdpReceiver(task, spool)
         try:
