@@ -33,10 +33,12 @@ static __always_inline __u64 clock_ns(void)
 	return settings.tai ? bpf_ktime_get_tai_ns() : bpf_ktime_get_ns();
 }
 
-static __always_inline void read_clock(struct arrival *a)
+/* Frames are not all timed. There is no lock then, under which no helper may be called. */
+#define PARTLY_TIMED (settings.timed_every > 1)
+
+static __always_inline __u64 read_clock(void)
 {
-	a->now_ns = reading.now_ns = clock_ns();
-	a->timed = 1;
+	return reading.now_ns = clock_ns();
 }
 
 /*
@@ -49,7 +51,7 @@ static __always_inline void take_clock(struct arrival *a)
 {
 	__u64 jiffies;
 
-	if (!settings.timed_every) {
+	if (!PARTLY_TIMED) { /* processors that share a word write nothing to it */
 		a->now_ns = clock_ns();
 		a->timed = 1;
 		return;
@@ -60,7 +62,8 @@ static __always_inline void take_clock(struct arrival *a)
 		return;
 	}
 	reading.jiffies = jiffies;
-	read_clock(a);
+	a->now_ns = read_clock();
+	a->timed = 1;
 }
 
 /* The program in a map continues; nothing happens where there is none. */
@@ -99,8 +102,8 @@ static __always_inline void take_frame(struct tally *t, struct arrival *a)
 {
 	a->number = t->packets++;
 	if (!a->number) {
-		if (settings.timed_every && !a->timed) /* without a lock: no helper may be called under one */
-			a->now_ns = reading.now_ns = clock_ns();
+		if (PARTLY_TIMED && !a->timed)
+			a->now_ns = read_clock();
 		t->first_ns = a->now_ns;
 	}
 	barrier(); /* the compiler keeps this order: see struct tally */

@@ -146,7 +146,7 @@ struct tally {
 	__u64 impossible; /* times that the clocks' error bound and the run's start exclude: without a latency */
 	__u64 moments; /* number of timed frames, including the first */
 	__u64 moment_distinct; /* `distinct` at the last of them */
-	__s64 transit_ns; /* of the last frame: this clock less the sender's, with the offset in it */
+	__s64 transit_ns; /* of the last timed frame: this clock less the sender's, with the offset in it */
 	__u64 jitter_pairs;
 	__s64 jitter_sum_ns;
 	__u64 jitter_squares_low; /* 128 bits: squares of nanoseconds overflow 64 in seconds */
@@ -232,7 +232,7 @@ struct settings {
 	__u32 pktgen; /* some leg has the numbers of pktgen */
 	__u32 echo; /* counted frames go on to echo.bpf.c */
 	__u32 together_ms; /* time within which all fragments of a packet arrive; 0: packets are not reassembled */
-	__u32 timed_every; /* of so many frames in a row two are timed, a power of 2: see take_clock(); 0: each one */
+	__u32 timed_every; /* of so many frames in a row two are timed, a power of 2: see take_clock(); 1: each is */
 };
 
 /* Events of packets that came in fragments. Incomplete packets: those begun, less foreign and whole ones. */

@@ -64,10 +64,10 @@ static __always_inline int take_time(struct tally *t, struct histogram *h, const
 	if (e->timed)
 		take_latency(t, h, a->latency_ns, e->bias_ns);
 	/* Where not all are timed, a pair is two packets without another one of the leg between them. */
-	if (t->moments && (!settings.timed_every || t->distinct == t->moment_distinct + 1))
+	if (t->moments && (settings.timed_every < 2 || t->distinct == t->moment_distinct + 1))
 		take_jitter(t, a->transit_ns);
 	t->transit_ns = a->transit_ns;
-	if (settings.timed_every)
+	if (settings.timed_every > 1)
 		t->moment_distinct = t->distinct;
 	t->moments++;
 	return e->timed;

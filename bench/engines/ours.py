@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.engines.wire import FAR, FAR_MAC, NEAR, BenchError, Channel, Wire, Worker
+from pktswarm.master.plan.receivers import TIMED_EVERY
 from pktswarm.nodes.engine import Sender
 from pktswarm.nodes.receivers.xdp import XdpReceiver
 from pktswarm.nodes.senders.xdp import XdpSender
@@ -101,10 +102,6 @@ def sending(leg: Leg, spool: Path, core: int, engine: type[Sender] = XdpSender) 
     return body
 
 
-TIMED_EVERY = 16
-"""What a run takes for a stream at top speed without users (master.plan.receivers); 1: each frame is timed."""
-
-
 def receiving(leg: Leg, spool: Path) -> Callable[[Channel], None]:
     """A worker's body: counts until told to stop, then tells its counts."""
 
@@ -150,7 +147,8 @@ class Result:
         kernel/count_numbers.h), because a full ring refused the numbers between."""
         tally = self.received["tally"]
         jumps = (tally["highest"] + 1 - tally["distinct"]) // BELIEVED_AHEAD
-        timed = tally["distinct"] if TIMED_EVERY == 1 else tally["distinct"] // TIMED_EVERY * 2
+        every = self.received["timed_every"]
+        timed = tally["distinct"] if every == 1 else tally["distinct"] // every * 2
         return max(0, int(timed - tally["latency"]["frames"] - jumps))
 
     def check(self) -> None:

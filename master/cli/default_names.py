@@ -1,4 +1,3 @@
-"""Names of the paths that commands take if left out: the entry point, which loads no pathlib, needs them as text."""
+"""Names of paths that commands take if left out, as text for the entry point, which loads no pathlib."""
 
 HOSTS = "hosts/lab-default.yml"
-RESULTS = "results"

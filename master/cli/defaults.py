@@ -5,4 +5,4 @@ from pathlib import Path
 from pktswarm.master.cli import default_names
 
 DEFAULT_HOSTS = Path(default_names.HOSTS)
-DEFAULT_RESULTS = Path(default_names.RESULTS)
+DEFAULT_RESULTS = Path("results")

@@ -87,6 +87,7 @@ def _received(state: RunState, leg: Leg, count: ReceiveCount, node: NodeState, u
         delays=None if count.delays is None else [(ns, frames) for ns, frames in count.delays],
         first_ns=state.since_start(count.first_ns, node, by_ns),
         last_ns=state.since_start(count.last_ns, node, by_ns),
+        timed_every=count.timed_every,
     )
     if received.tally is not None:
         _correct_latency(state, leg, received, users, node)

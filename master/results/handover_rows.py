@@ -41,6 +41,7 @@ def merge(row: Row, counts: dict[str, ReceiverCounts]) -> None:
         latency_bound_ns=_most(received.latency_bound_ns for received in each if received.packets),
         first_ns=min((received.first_ns for received in each if received.first_ns is not None), default=None),
         last_ns=max((received.last_ns for received in each if received.last_ns is not None), default=None),
+        timed_every=max(received.timed_every for received in each),
         omitted_timing=[why for received in each for why in received.omitted_timing],
     )
     if row.users is not None:

@@ -65,6 +65,8 @@ class ReceivedCounts:
     """From an engine that reads stamps."""
     latency_bound_ns: int | None = None
     """Error bound of the clocks, for the latency in `tally`."""
+    timed_every: int = 1
+    """Two of so many frames in a row were timed; 1: each. Of several receivers: the largest."""
     delays: list[tuple[int, int]] | None = None
     """(latency in ns, frames), ascending, as in `tally`; None: the receiver reported no histogram."""
     first_ns: int | None = None

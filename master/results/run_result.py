@@ -157,12 +157,14 @@ def _notes(
 
 def _partly_timed(rows: list[Row]) -> list[str]:
     """A note for each flow whose receiver did not time each frame (receive.timed_every)."""
-    tallies = [(row.leg, row.received.tally) for row in rows if row.received.tally is not None]
     return [
-        f"{leg.stream} from {leg.source} to {leg.target}: latency and jitter are of {tally.latency.frames:,} of "
-        f"{tally.distinct:,} packets, in pairs (receive.timed_every)"
-        for leg, tally in tallies
-        if tally.latency is not None and 2 * tally.latency.frames < (tally.distinct or 0)
+        f"{row.leg.stream} from {row.leg.source} to {row.leg.target}: latency and jitter are of {latency.frames:,} of "
+        f"{tally.distinct:,} packets: two of {row.received.timed_every} in a row (receive.timed_every)"
+        for row in rows
+        if row.received.timed_every > 1
+        and (tally := row.received.tally) is not None
+        and (latency := row.received.latency) is not None
+        and latency.frames < (tally.distinct or 0)
     ]
 
 

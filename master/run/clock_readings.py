@@ -23,6 +23,7 @@ guards wait for a Word, which is sent between two readings."""
 OWN_CLOCK_READINGS = 2
 """Readings of a node with the master's own clock, whose offset is known: they have to agree with it."""
 CHECK_READINGS = 4
+"""Readings of a check."""
 CHECK_EVERY_S = 20.0
 """While frames are sent, when nodes have other work: interval of the checks of each clock."""
 

@@ -37,6 +37,7 @@ def receive_counts(
             marks=figures.packed_bitmap(leg, counted.distinct),
             delays=figures.delays(slot) if leg.handover_targets or every_histogram else None,
             utc_less_monotonic_ns=None if task.tai else to_utc_ns,
+            timed_every=figures.timed_every,
         )
         for slot, (leg, counted) in enumerate(zip(task.legs, figures.tallies().values(), strict=True))
     ]

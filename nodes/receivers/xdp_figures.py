@@ -36,6 +36,11 @@ class Figures:
     def __init__(self, task: ReceiveTask, matching: Matching, program: CounterProgram) -> None:
         self._task, self._matching, self._program = task, matching, program
 
+    @property
+    def timed_every(self) -> int:
+        """The receiver times two of so many frames in a row; 1: each."""
+        return self._program.timed_every
+
     def tallies(self) -> dict[int, tally.Tally]:
         """Returns leg id → tally; for a stamped trace, the tally of its frames with a stamp."""
         return {leg.id: self.tally(slot) for slot, leg in enumerate(self._task.legs)}

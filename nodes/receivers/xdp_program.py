@@ -68,7 +68,7 @@ class CounterProgram:
             users=bool(self._matching.user_rules),
             echo=bool(self._task.echoes),
             together_ms=together_ms,
-            timed_every=self.timed_every if self.timed_every > 1 else 0,
+            timed_every=self.timed_every,
         )
         self._object.set_constants(".rodata.settings", bytes(settings))
         if not together_ms:

@@ -200,15 +200,19 @@ def assert_silence(cluster: Cluster) -> None:
 
 
 def guard_of(rank: int) -> int:
-    (guard,) = (pid for pid in pids_of("-m pktswarm.nodes --role ") if parent_of(pid) == rank)
+    (guard,) = (pid for pid in pids_of("-m pktswarm.nodes --role ") if _is_child(pid, rank))
     return guard
 
 
-def parent_of(pid: int) -> int:
+def _is_child(pid: int, parent: int) -> bool:
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    except (FileNotFoundError, ProcessLookupError):  # it ended since it was listed: another test's, on this machine
-        return 0
+        return parent_of(pid) == parent
+    except (FileNotFoundError, ProcessLookupError):  # of another test on this machine: it ended since it was listed
+        return False
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 def left_in_the_end(cluster: Cluster) -> list[str]:

@@ -251,8 +251,8 @@ expect: {{loss: 0}}"""
     timed = row["latency_packets"]
     assert row["received_packets"] // 16 < timed < row["received_packets"] // 2
     assert notes == [
-        f"one from tx1 to rx1: latency and jitter are of {timed:,} of {row['received_packets']:,} packets, in pairs "
-        "(receive.timed_every)"
+        f"one from tx1 to rx1: latency and jitter are of {timed:,} of {row['received_packets']:,} packets: two of "
+        "16 in a row (receive.timed_every)"
     ]
 
 

@@ -160,6 +160,8 @@ class ReceiveCount:
     stamps."""
     utc_less_monotonic_ns: int | None = None
     """Added to the node's CLOCK_MONOTONIC for these times; None: the engine measured UTC or TAI."""
+    timed_every: int = 1
+    """See ReceiveTask, as the receiver did it: 1 where it timed each frame."""
 
 
 def legs_of(engine: str, legs: list[Leg]) -> list[Leg]:
