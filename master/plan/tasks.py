@@ -38,15 +38,7 @@ def add_tasks(
         answered = [*resolved.proxy_addresses.get(name, []), *routed.get(name, [])]
         neighbours = _upf_at(host, plan) + (resolved.routed.neighbours(host) if name in routed else [])
         if sent:
-            resolved.sends[name] = SendTask(
-                interface=host.traffic_interface,
-                legs=sent,
-                limit_s=plan.limit_s,
-                clock="ptp" if scenario.clock == "ptp" else "monotonic",
-                mac=host.mac,
-                proxy_addresses=[] if received else answered,
-                neighbours=neighbours,
-            )
+            resolved.sends[name] = _send_task(scenario, plan, host, sent, [] if received else answered, neighbours)
         if received:
             echoes = [leg for leg in resolved.legs if leg.echo_of is not None and leg.source == name]
             refuse_without_tail_calls(scenario, name, received, echoes, reports[name])
@@ -75,6 +67,20 @@ def add_tasks(
     for (engine, because), names in receiving.items():
         line = f"{engine} receives on {', '.join(names)}"
         resolved.notes.append(f"{line}, because: {because}" if because else line)
+
+
+def _send_task(
+    scenario: Scenario, plan: Plan, host: Host, legs: list[Leg], proxy_addresses: list[str], neighbours: list[str]
+) -> SendTask:
+    return SendTask(
+        interface=host.traffic_interface,
+        legs=legs,
+        limit_s=plan.limit_s,
+        clock="ptp" if scenario.clock == "ptp" else "monotonic",
+        mac=host.mac,
+        proxy_addresses=proxy_addresses,
+        neighbours=neighbours,
+    )
 
 
 def _upf_at(host: Host, plan: Plan) -> list[str]:
