@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import gc
 import os
+from functools import cache
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from typer import testing
 
 from pktswarm.lab import namespaces
 
@@ -17,13 +20,17 @@ pytest.register_assert_rewrite(
     *(path.stem for path in Path(__file__).parent.glob("**/*.py") if not path.stem.startswith(("test_", "conftest")))
 )
 LONGEST = (
-    "test_failures test_python test_search test_guides_upf test_guides test_run test_without_mpi test_doctor "
-    "test_upf_probe test_benchmarks test_kept_ranks test_installed test_connections test_upf_handover "
-    "test_launched_run test_upf_shape test_fuzz_traces test_standing_cluster test_readme test_calibrate test_echo "
-    "test_record test_lab test_damage test_interactive test_upf_run test_xdp_truth test_routers test_replay_run "
-    "test_upf_smf test_sources test_conductor test_cli test_report test_configs"
+    "test_python test_failures test_search test_run test_guides test_standing_cluster test_launched_run "
+    "test_guides_upf test_upf_smf test_upf_probe test_without_mpi test_doctor test_lab test_kept_ranks "
+    "test_upf_run test_connections test_benchmarks test_damage test_calibrate test_counter_without_tail_calls "
+    "test_replay_run test_record test_upf_handover test_echo test_routers test_upf_shape test_sources test_readme "
+    "test_installed test_fragments test_preloaded test_xdp_sender_wire test_upf_exec test_cli test_xdp_truth "
+    "test_interactive test_conductor test_fuzz_traces test_bit_flips test_report test_configs"
 ).split()
 """Files of ten seconds and more, roughly the longest first."""
+
+mock.patch.object(testing, "_get_command", cache(testing._get_command)).start()  # type: ignore[attr-defined] # private
+"""A command line is built once: that takes longer than most of the commands that are tested."""
 
 
 def root_is_a_mount_point() -> bool:

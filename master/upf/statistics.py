@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pktswarm.master.upf.document import RequestCounts, ResponseTimes
-from pktswarm.traffic.counting.latency_histogram import HISTOGRAM_BITS, HISTOGRAM_BUCKETS, percentile
+from pktswarm.traffic.counting.latency_histogram import HISTOGRAM_BITS, HISTOGRAM_BUCKETS, percentiles
 
 FOLD_EVERY = 1 << 16
 
@@ -47,13 +47,13 @@ class Times:
         self._fold()
         if not self.count:
             return {"count": 0, "min_ns": None, "mean_ns": None, "p50_ns": None, "p99_ns": None, "max_ns": None}
-        buckets = self._buckets.tolist()
+        median_ns, p99_ns = percentiles(self._buckets.tolist(), (0.5, 0.99))
         return {
             "count": self.count,
             "min_ns": self.min_ns,
             "mean_ns": self.sum_ns / self.count,
-            "p50_ns": min(self.max_ns, max(self.min_ns, percentile(buckets, 0.5))),
-            "p99_ns": min(self.max_ns, max(self.min_ns, percentile(buckets, 0.99))),
+            "p50_ns": min(self.max_ns, max(self.min_ns, median_ns)),
+            "p99_ns": min(self.max_ns, max(self.min_ns, p99_ns)),
             "max_ns": self.max_ns,
         }
 

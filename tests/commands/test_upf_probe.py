@@ -27,6 +27,8 @@ from pktswarm.master.upf.probe.users import DEFAULT_USERS, section
 from pktswarm.master.upf.unreleased import Record, now_s
 from pktswarm.traffic.errors import BadInput
 
+pytestmark = pytest.mark.waits
+
 PROGRAM = Path(__file__).parents[1] / "upf_peer.py"
 HERE = f"127.{190 + os.getpid() % 60}.{os.getpid() // 60 % 256}"
 SMF, UPF = f"{HERE}.1", f"{HERE}.2"

@@ -27,6 +27,8 @@ from pktswarm.master.upf.signalling_load import Loads
 from pktswarm.master.upf.smf import Smf
 from pktswarm.traffic.errors import BadInput
 
+pytestmark = pytest.mark.waits
+
 PROGRAM = Path(__file__).parents[1] / "upf_peer.py"
 HERE = f"127.{90 + os.getpid() % 100}.{os.getpid() // 100 % 256}"
 """Addresses of this process's own: tests run side by side, and N4's port is always the same."""

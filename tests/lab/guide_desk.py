@@ -152,7 +152,7 @@ class Desk:
         self.lab = self.wanted
         self.labs.add(self.lab)
         yield f"pktswarm lab up {self.lab}"
-        yield "pktswarm cluster up"
+        yield "pktswarm cluster up --no-preload"  # the copies of the fork server need no loaded process
 
     def called(self, call: str, again: bool = False) -> Iterator[str]:
         """The command, unless it has run in this lab, or has made the folder of its results; with `again` always."""

@@ -169,6 +169,7 @@ def test_what_was_set_since_is_not_put_back(cluster: Cluster) -> None:
     assert tags_are_taken_out(cluster) and not cluster.guards()
 
 
+@pytest.mark.waits
 def test_a_frozen_guard_is_ended_and_lets_go_of_the_node(cluster: Cluster) -> None:
     """By the kernel's timer: nobody else can tell that it will not go on."""
     with guard_signalled(cluster, signal.SIGSTOP) as run:

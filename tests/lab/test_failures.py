@@ -183,6 +183,7 @@ def test_a_node_that_dies_whole_costs_its_own_counts_and_nothing_else(cluster: C
     assert row["sent_packets"] is None and row["received_packets"] is not None
 
 
+@pytest.mark.waits
 def test_a_cut_control_link_ends_the_sending_there_and_the_others_finish(cluster: Cluster, failing: Any) -> None:
     run = failing(TEXT.replace("400", "200"))
     run.until_sent()
@@ -277,6 +278,7 @@ def test_a_full_disk_of_the_master_ends_a_run_with_its_words(cluster: Cluster, w
     assert left_in_the_end(cluster) == []
 
 
+@pytest.mark.waits
 def test_captures_that_take_long_to_come_cost_nothing(cluster: Cluster, failing: Any) -> None:
     """One after another comes to the master, and each guard waits for a word all the time."""
     run = failing("streams: [{name: s, size_bytes: 1500, rate_pps: 8000, count_packets: 16000}]")
@@ -289,6 +291,7 @@ def test_captures_that_take_long_to_come_cost_nothing(cluster: Cluster, failing:
     assert len(sizes) == 2 and min(sizes) > 8000 * 1496
 
 
+@pytest.mark.waits
 def test_a_node_that_freezes_while_its_capture_comes_costs_the_rest_of_it_only(cluster: Cluster, failing: Any) -> None:
     run = failing("streams: [{name: s, size_bytes: 1500, rate_pps: 8000, count_packets: 16000}]")
     with slow_control_link(cluster, "rx1", "16mbit"), slow_control_link(cluster, "rx2", "16mbit"):
@@ -335,6 +338,7 @@ def test_words_that_we_do_not_understand_are_shown_and_not_guessed_at(cluster: C
     assert "without its closing figures" in doubt and "frames outgoing" in doubt
 
 
+@pytest.mark.waits
 def test_engines_that_hang_or_die_are_told_with_their_words(cluster: Cluster, failing: Any) -> None:
     run = failing(TEXT.replace("name: s", "name: s, engine: trafgen"))
     run.until_sent()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-import test_fragments
+import fragmented
 from pktswarm.nodes import availability
 from pktswarm.nodes.libbpf import run_once
 from pktswarm.nodes.senders.xdp_program import Program
@@ -116,7 +116,7 @@ def test_a_burst_stays_whole() -> None:
 
 
 def test_a_packet_in_fragments_moves_the_schedule_once() -> None:
-    leg = replace(test_fragments.a_leg(count_packets=100_000), rate_pps=1e9 / GAP_NS)
+    leg = replace(fragmented.a_leg(count_packets=100_000), rate_pps=1e9 / GAP_NS)
     with held_up(leg) as program:
         assert sent_together(program) == fragments.most_frames(leg)
         record = program.legs[0]

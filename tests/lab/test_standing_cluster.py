@@ -139,6 +139,7 @@ def test_what_dies_between_two_runs_is_started_anew_and_the_run_says_so(cluster:
     assert cluster.shown()["state"] == "up" and cluster.ranks() != ranks
 
 
+@pytest.mark.waits
 def test_a_guard_that_is_frozen_between_two_runs_costs_the_next_one_a_launch(cluster: Standing) -> None:
     """Nobody has missed it yet, and it is killed by its timer when the run has begun: the rank does not come up."""
     cluster.up()

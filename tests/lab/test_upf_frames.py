@@ -22,7 +22,10 @@ from pktswarm.nodes import libbpf
 from upf_ends import SERVER4, UE4, UE6, ethernet, g_pdu, user4, user6
 from wire import inside, ip
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to load XDP programs")
+pytestmark = [
+    pytest.mark.single_frames,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to load XDP programs"),
+]
 
 PASS, DROP, REDIRECT = 2, 1, 4
 N3_MAC, N6_MAC, GNB_MAC, DN_MAC = (f"02:00:00:00:00:{last}" for last in ("03", "06", "a3", "a6"))

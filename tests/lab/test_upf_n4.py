@@ -363,6 +363,7 @@ def _tshark(capture: Path, *more: str) -> list[str]:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
+@pytest.mark.waits
 def test_an_smf_that_answers_no_heartbeats_is_dropped_with_its_sessions(ends: Ends) -> None:
     own_seid(ends.establish())
     ends.answers_heartbeats = False

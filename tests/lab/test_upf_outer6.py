@@ -33,7 +33,10 @@ from test_upf_frames import (
 from upf_ends import ethernet, g_pdu, user4, user6
 
 __all__ = ["namespace", "path"]
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to load XDP programs")
+pytestmark = [
+    pytest.mark.single_frames,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to load XDP programs"),
+]
 IPV6 = 0x86DD
 
 

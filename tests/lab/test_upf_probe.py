@@ -90,6 +90,7 @@ def test_packets_that_come_wrong_or_not_at_all_are_seen(cluster: UpfCluster, tmp
     assert told["profile"] is None
 
 
+@pytest.mark.waits
 def test_end_markers_that_do_not_come_are_not_asked_for_from_then_on(cluster: UpfCluster, tmp_path: Path) -> None:
     profile = cluster.hosts.with_suffix(".upf.yml")
     cluster.tell(faults={"n4": {"no_end_marker_every": 1}})

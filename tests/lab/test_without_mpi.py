@@ -118,6 +118,7 @@ def test_a_killed_command_line_leaves_nothing(cluster: Mixed) -> None:
     process.communicate()
 
 
+@pytest.mark.waits
 def test_a_host_that_does_not_answer_is_named(cluster: Mixed) -> None:
     def change(everything: dict[str, Any]) -> None:
         without_mpi("tx2")(everything)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,8 @@ class Figures:
 
     @property
     def moved(self) -> dict[str, int]:
-        one = asdict(self.tally)
         names = ("altered", "duplicated", "reordered", "too_late", "invalid_sequence", "impossible")
-        return {name: one[name] for name in names} | {"lost": self.tally.lost(self.sent) or 0}
+        return {name: getattr(self.tally, name) for name in names} | {"lost": self.tally.lost(self.sent) or 0}
 
 
 class Counter:

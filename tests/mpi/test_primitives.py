@@ -11,6 +11,8 @@ import pytest
 
 from pktswarm.master.run.launch import MPI_SETTINGS
 
+pytestmark = pytest.mark.waits
+
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 PROGRAM = Path(__file__).parent / "programs" / "primitives.py"
 TAKEN_IN = PROGRAM.with_name("taken_in.py")

@@ -27,6 +27,8 @@ from pktswarm.master.upf.sessions import DELETED, ESTABLISHED
 from pktswarm.master.upf.signalling_load import Loads
 from pktswarm.master.upf.smf import Smf
 
+pytestmark = pytest.mark.waits
+
 OWN = f"127.{40 + os.getpid() % 50}.{os.getpid() // 50 % 256}"
 """Addresses of this process's own: tests run side by side, and N4's port is always the same."""
 SMF, UPF = f"{OWN}.1", f"{OWN}.2"

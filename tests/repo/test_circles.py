@@ -1,6 +1,7 @@
 """No circle between files, and none between folders: a part can be read, tested and changed with what is below it."""
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def imported(path: Path, known: dict[str, Path]) -> set[str]:
     return names & known.keys()
 
 
+@cache
 def between_files() -> Graph:
     known = modules()
     return {name: imported(path, known) - {name} for name, path in known.items()}

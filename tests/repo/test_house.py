@@ -4,6 +4,7 @@ import ast
 import os
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ def modules(package: str) -> list[Path]:
     return sorted(Path(package).rglob("*.py"))
 
 
+@cache
 def modules_imported(path: Path) -> set[str]:
     """Dotted names; of `from pktswarm import lab`: pktswarm.lab."""
     names = set()

@@ -6,7 +6,9 @@ kernel/count_histogram.h has the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 HISTOGRAM_BITS, HISTOGRAM_TOP_BIT = 6, 40
 """The width of a bucket is at most 1/2**HISTOGRAM_BITS of its values; the last one has all from 2**HISTOGRAM_TOP_BIT ns
@@ -29,12 +31,10 @@ def middle(index: int) -> int:
     return low + ((1 << shift) >> 1)
 
 
-def percentile(buckets: Sequence[int], part: float) -> int:
-    """The percentile by nearest rank: the least value that `part` of all values do not exceed. ValueError for none."""
-    wanted = max(1, math.ceil(part * sum(buckets)))
-    seen = 0
-    for index, count in enumerate(buckets):
-        seen += count
-        if seen >= wanted:
-            return middle(index)
-    raise ValueError("an empty histogram has no percentiles")
+def percentiles(buckets: Sequence[int], parts: Iterable[float]) -> list[int]:
+    """The percentile of each part by nearest rank: the least value that so many of all values do not exceed. ValueError
+    where there are no values."""
+    up_to = list(accumulate(buckets))
+    if not up_to or not up_to[-1]:
+        raise ValueError("an empty histogram has no percentiles")
+    return [middle(bisect_left(up_to, max(1, math.ceil(part * up_to[-1])))) for part in parts]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from pktswarm.traffic.counting.kernel_structs import CAUSES, WINDOW_WORDS, RawTally
-from pktswarm.traffic.counting.latency_histogram import middle, percentile
+from pktswarm.traffic.counting.latency_histogram import middle, percentiles
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.typed_json import decode_fields
 
@@ -191,8 +191,8 @@ def latency(raw: RawTally, buckets: Sequence[int], bias_ns: int = 0) -> Latency 
     if not frames or not raw.latencies:
         return None
     points = {
-        f"{name}_ns": min(max(percentile(buckets, part) - bias_ns, raw.latency_min_ns), raw.latency_max_ns)
-        for name, part in PERCENTILES.items()
+        f"{name}_ns": min(max(found_ns - bias_ns, raw.latency_min_ns), raw.latency_max_ns)
+        for name, found_ns in zip(PERCENTILES, percentiles(buckets, PERCENTILES.values()), strict=True)
     }
     mean = raw.latency_sum_ns / raw.latencies
     return Latency(raw.latencies, raw.latency_min_ns, mean, **points, max_ns=raw.latency_max_ns, negative=raw.negative)
