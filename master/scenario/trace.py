@@ -112,7 +112,9 @@ class Trace(Traffic):
     )
     gtpu: GtpuOfTrace | None = None
     vlan: int | None = Field(None, ge=0, le=4094, description="in place of all recorded tags")
-    payload: Literal["keep", "sizes"] = Field("keep", description="sizes: zeros in place of payloads")
+    payload: Literal["keep", "fill", "sizes"] = Field(
+        "keep", description="fill: zeros in place of what a snap length cut; sizes: in place of all payloads"
+    )
     oversize: Literal["refuse", "cut", "skip"] = Field("refuse", description="frames longer than the MTU")
     mtu_bytes: int = Field(1500, ge=576, le=9000, description="the MTU that oversize refers to")
     split: Literal["flow", "user"] | None = None
@@ -214,6 +216,7 @@ class Trace(Traffic):
             gtpu=self._gtpu(),
             tag=None if self.vlan is None else b"\x81\x00" + self.vlan.to_bytes(2, "big"),
             headers_only=self.payload == "sizes",
+            fill=self.payload == "fill",
             oversize=self.oversize,
             mtu_bytes=self.mtu_bytes,
             split=self.split or ("user" if by_user else "flow"),

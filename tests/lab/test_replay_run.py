@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
+import importlib
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -22,7 +24,9 @@ import forked
 from forked import PKTSWARM
 from pktswarm import lab
 from pktswarm.master.results.read_document import read_run
+from pktswarm.traffic.capture.compressed import ZSTD
 from pktswarm.traffic.capture.files import Packet, read_capture, write_pcap
+from pktswarm.traffic.protocol.task import FCS_BYTES
 from running import cluster_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -127,6 +131,26 @@ def test_a_trace_of_several_files_one_of_them_compressed_and_not_made_on_etherne
     assert any(note in text for text in document["notes"])
 
 
+@pytest.mark.skipif(shutil.which("editcap") is None, reason="needs editcap (apt install wireshark-common)")
+@pytest.mark.parametrize("engine", ["xdp", "tcpreplay"])
+def test_a_trace_with_a_snap_length_is_sent_with_zeros_for_the_rest(
+    cluster: Cluster, tmp_path: Path, engine: str
+) -> None:
+    """As `tcpdump -s 96` records it, in a file of zstd; the receiver's capture is compared with what was intended."""
+    cut, path = tmp_path / "cut.pcap", tmp_path / "cut.pcap.zst"
+    subprocess.run(["editcap", "-F", "nsecpcap", "-s", "96", CONFIGS / "traces" / "lab.pcapng", cut], check=True)
+    path.write_bytes(importlib.import_module(ZSTD).compress(cut.read_bytes()))
+    document = cluster.trace(f"file: {path}, engine: {engine}, speed: 4, payload: fill")
+    all_as_intended(document, 895)
+    recorded = [one.data for one in read_capture(CONFIGS / "traces" / "lab.pcapng") if is_ip(one.data)]
+    assert sum(row["received_bytes"] for row in document["rows"]) == sum(len(data) + FCS_BYTES for data in recorded)
+    assert any("packets were cut when they were recorded: zeros stand" in text for text in document["notes"])
+
+
+def is_ip(frame: bytes) -> bool:
+    return frame[12:14] in (b"\x08\x00", b"\x86\xdd")
+
+
 TAGS = ("", "81000007", "8100e007", "88a8006481000007", "81000007810000078100000a", "")
 
 
@@ -136,7 +160,7 @@ def test_the_packets_of_a_trace_are_captured_with_the_tags_that_they_had(
 ) -> None:
     """Each outermost tag has a capture of its own, with the tag put back; together they are in order."""
     recorded = [one.data for one in read_capture(CONFIGS / "traces" / "lab.pcapng")]
-    short = [data for data in recorded if len(data) < 1400 and data[12:14] in (b"\x08\x00", b"\x86\xdd")]
+    short = [data for data in recorded if len(data) < 1400 and is_ip(data)]
     packets = [
         Packet(number * 100_000, data[:12] + bytes.fromhex(TAGS[number % len(TAGS)]) + data[12:])
         for number, data in enumerate(short[: len(short) // len(TAGS) * len(TAGS)])

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import importlib
 import lzma
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import lz4.frame
 import pytest
 
 from pktswarm.traffic.capture import compressed
@@ -17,7 +20,24 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.replay.parse import parse
 
 CAPTURE = Path("configs/traces/lab.pcapng")
-FORMATS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "xz": lzma.compress, "bzip2": bz2.compress}
+ZSTD = importlib.import_module(compressed.ZSTD)
+
+
+def zstd(data: bytes) -> bytes:
+    return bytes(ZSTD.compress(data, options={ZSTD.CompressionParameter.checksum_flag: 1}))
+
+
+def lz4_frame(data: bytes) -> bytes:
+    return bytes(lz4.frame.compress(data, content_checksum=True))
+
+
+FORMATS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "xz": lzma.compress,
+    "bzip2": bz2.compress,
+    "zstd": zstd,
+    "lz4": lz4_frame,
+}
 
 
 def made(name: str, folder: Path) -> Path:
@@ -51,14 +71,27 @@ def test_one_that_holds_too_much_is_refused(tmp_path: Path) -> None:
         compressed.content(path, path.read_bytes()[:6], most_bytes=1000)
 
 
-@pytest.mark.parametrize(("magic", "name"), [(b"\x28\xb5\x2f\xfd", "zstd"), (b"\x04\x22\x4d\x18", "lz4")])
-def test_a_format_that_is_not_read_is_named_with_the_command_for_it(magic: bytes, name: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.pcap"
-    path.write_bytes(magic + bytes(60))
-    problem = (
-        rf"is compressed by {name}: decompress it first \({name} -d a\.pcap\) \(allowed: plain, or gzip, xz, bzip2\)"
-    )
-    with pytest.raises(BadInput, match=problem):
+@pytest.mark.parametrize("name", FORMATS)
+def test_several_parts_are_one_file(name: str, tmp_path: Path) -> None:
+    """As `cat` makes of two compressed files, and the parallel tools (pigz, pixz, pzstd) of one."""
+    data, path = CAPTURE.read_bytes(), tmp_path / "a"
+    path.write_bytes(FORMATS[name](data[:1000]) + FORMATS[name](data[1000:]))
+    assert compressed.content(path, path.read_bytes()[: compressed.MAGIC_BYTES]) == data
+
+
+def test_a_frame_to_be_skipped_may_come_first(tmp_path: Path) -> None:
+    data, path = CAPTURE.read_bytes(), tmp_path / "a.zst"
+    path.write_bytes(b"\x50\x2a\x4d\x18\x04\x00\x00\x00size" + zstd(data))
+    assert compressed.content(path, path.read_bytes()[: compressed.MAGIC_BYTES]) == data
+
+
+def test_a_format_whose_package_is_missing_is_named_with_the_command_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    path = made("lz4", tmp_path)
+    problem = r"a\.lz4: is compressed by lz4, and the Python package lz4 is not installed: decompress it first"
+    with pytest.raises(BadInput, match=rf"{problem} \(lz4 -d a\.lz4\)"):
         index_capture(path)
 
 

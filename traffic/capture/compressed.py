@@ -1,8 +1,9 @@
-"""Capture files that are compressed: gzip, xz and bzip2, which Python's own modules read."""
+"""Capture files that are compressed: gzip, xz and bzip2, which Python's own modules read, zstd and lz4."""
 
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import IO
 
@@ -11,11 +12,17 @@ from pktswarm.traffic.errors import BadInput
 MOST_BYTES = 16 << 30
 """The largest content: more is a mistake, or a file made to fill the memory."""
 PIECE_BYTES = 1 << 24
-READ = {b"\x1f\x8b": ("gzip", "gzip"), b"\xfd7zXZ\x00": ("xz", "lzma"), b"BZh": ("bzip2", "bz2")}
+ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+READ = {
+    b"\x1f\x8b": ("gzip", "gzip"),
+    b"\xfd7zXZ\x00": ("xz", "lzma"),
+    b"BZh": ("bzip2", "bz2"),
+    b"\x28\xb5\x2f\xfd": ("zstd", ZSTD),
+    b"\x50\x2a\x4d\x18": ("zstd", ZSTD),  # of pzstd, which begins with a frame to be skipped
+    b"\x04\x22\x4d\x18": ("lz4", "lz4.frame"),
+}
 """How a file begins → the format, and the module that reads it, loaded where it is needed."""
-NOT_READ = {b"\x28\xb5\x2f\xfd": ("zstd", "zstd -d"), b"\x04\x22\x4d\x18": ("lz4", "lz4 -d")}
-"""How a file begins → the format, and the command that decompresses it."""
-MAGIC_BYTES = max(map(len, (*READ, *NOT_READ)))
+MAGIC_BYTES = max(map(len, READ))
 
 
 def content(path: Path, begin: bytes, most_bytes: int = MOST_BYTES) -> bytes | None:
@@ -24,21 +31,22 @@ def content(path: Path, begin: bytes, most_bytes: int = MOST_BYTES) -> bytes | N
     for magic, (name, module) in READ.items():
         if begin.startswith(magic):
             return _content(path, name, module, most_bytes)
-    for magic, (name, command) in NOT_READ.items():
-        if begin.startswith(magic):
-            problem = f"is compressed by {name}: decompress it first ({command} {path.name})"
-            raise BadInput(path, problem, allowed=f"plain, or {', '.join(one for one, _ in READ.values())}")
     return None
 
 
 def _content(path: Path, name: str, module: str, most_bytes: int) -> bytes:
-    from lzma import LZMAError
     from zlib import error as ZlibError
 
     try:
-        with importlib.import_module(module).open(path, "rb") as file:
+        reader = importlib.import_module(module)
+    except ModuleNotFoundError:
+        problem = f"is compressed by {name}, and the Python package {module.removesuffix('.frame')} is not installed"
+        raise BadInput(path, f"{problem}: decompress it first ({name} -d {path.name})") from None
+    own = [getattr(reader, error) for error in ("LZMAError", "ZstdError") if hasattr(reader, error)]
+    try:
+        with reader.open(path, "rb") as file:
             return _read(path, file, most_bytes)
-    except (OSError, EOFError, LZMAError, ZlibError) as error:
+    except (OSError, EOFError, ZlibError, RuntimeError, *own) as error:  # RuntimeError: of lz4
         raise BadInput(path, f"is compressed by {name}, and damaged: {error}") from None
 
 

@@ -22,6 +22,7 @@ from pktswarm.traffic.capture.link_types import NAMES, as_ethernet
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import dissect
 from pktswarm.traffic.frames.dissect import HEADER_BYTES, TCP, UDP, VLAN_TYPES
+from pktswarm.traffic.replay.filled import filled
 from pktswarm.traffic.replay.pairs import Pairs, join_fragments
 
 Integers = NDArray[np.int64]
@@ -46,7 +47,7 @@ class Columns:
     time_ns: Integers
     start: Integers
     captured: Integers
-    """Bytes of the frame in the file."""
+    """Bytes of the frame in the file; fewer than `length` where a snap length cut it."""
     length: Integers
     """Bytes of the frame on the wire, without FCS."""
     l3: Integers
@@ -93,16 +94,19 @@ class Parsed:
     notes: list[str]
 
 
-def parse(files: Path | Sequence[Path], sizes_only: bool = False) -> Parsed:
+def parse(files: Path | Sequence[Path], sizes_only: bool = False, fill: bool = False) -> Parsed:
     """Parses a capture, or several that follow each other as one. `sizes_only`: payloads are not needed, so packets can
-    be cut by a snap length behind their headers.
+    be cut by a snap length behind their headers. `fill`: zeros stand for what a snap length cut.
 
     BadInput for a file that is not a capture, is empty, of a link type that cannot be put on Ethernet or, unless
-    `sizes_only`, cut by a snap length.
+    `sizes_only` or `fill`, cut by a snap length.
     """
     paths = (files,) if isinstance(files, Path) else tuple(files)
     path = paths[0] if len(paths) == 1 else Path(f"{paths[0]} and {len(paths) - 1} more")
-    index, notes = _index(paths, sizes_only)
+    index, notes = _index(paths, sizes_only or fill)
+    if fill:
+        index, said = filled(path, index)
+        notes += said
     data = np.frombuffer(index.data, np.uint8)
     left_out: Counter[str] = Counter()
     pairs = Pairs()
@@ -129,12 +133,12 @@ def parse(files: Path | Sequence[Path], sizes_only: bool = False) -> Parsed:
     return Parsed(path, columns, total, pairs.pairs, channels, left_out, notes)
 
 
-def _index(paths: Sequence[Path], sizes_only: bool) -> tuple[CaptureIndex, list[str]]:
+def _index(paths: Sequence[Path], can_be_cut: bool) -> tuple[CaptureIndex, list[str]]:
     """The packets of all files, one file after another, and notes."""
     indexes, notes = [], list[str]()
     for path in paths:
         index, said = as_ethernet(index_capture(path))
-        check_index(path, index, sizes_only)
+        check_index(path, index, can_be_cut)
         indexes.append(index)
         notes += [f"{path}: {note}" for note in said]
     return (indexes[0] if len(indexes) == 1 else joined(indexes)), notes
@@ -144,7 +148,7 @@ def reasons_of(left_out: Counter[str]) -> str:
     return ", ".join(f"{count} {why}" for why, count in left_out.items())
 
 
-def check_index(path: Path, index: CaptureIndex, sizes_only: bool) -> None:
+def check_index(path: Path, index: CaptureIndex, can_be_cut: bool) -> None:
     if not len(index.time_ns):
         raise BadInput(path, "contains no packet")
     odd = index.link_type != LINKTYPE_ETHERNET
@@ -154,11 +158,11 @@ def check_index(path: Path, index: CaptureIndex, sizes_only: bool) -> None:
         value = link_type_name(int(index.link_type[row]))
         raise BadInput(path, problem, value=value, allowed=f"Ethernet, {', '.join(NAMES)}")
     cut = index.captured_bytes < index.wire_bytes
-    if cut.any() and not sizes_only:
+    if cut.any() and not can_be_cut:
         row = int(cut.argmax())
         problem = (
             f"packet {row + 1} was cut when it was recorded, and cannot be replayed truly: record with a larger snap "
-            "length, or replay sizes only (payload: sizes)"
+            "length, or replay zeros in place of what is missing (payload: fill) or of all payload (payload: sizes)"
         )
         raise BadInput(path, problem, value=f"{index.captured_bytes[row]} of {index.wire_bytes[row]} bytes")
 

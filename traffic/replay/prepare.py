@@ -82,6 +82,8 @@ class Settings:
     gtpu: Gtpu | None = None
     tag: bytes | None = None
     headers_only: bool = False
+    fill: bool = False
+    """Zeros stand for what a snap length cut."""
     oversize: Literal["refuse", "cut", "skip"] = "refuse"
     mtu_bytes: int = 1500
     split: Literal["flow", "user"] = "flow"
@@ -149,7 +151,7 @@ class Prepared:
 
 def prepare(files: Path | Sequence[Path], settings: Settings) -> Prepared:
     """Prepares a trace. BadInput for one that cannot be replayed with these settings."""
-    parsed = parse(files, settings.headers_only)
+    parsed = parse(files, settings.headers_only, settings.fill)
     total, where, key = parsed.total, settings.where, settings.key
     if settings.window:
         parsed = choose.within(parsed, *settings.window, where, f"{key}.window")
