@@ -12,7 +12,6 @@
 
 #define SPINS 256 /* clock readings in one run: up to 8 us, then interrupts and signals are served */
 #define HELD_NS 10000000 /* a leg that is held looks so often */
-#define FRAMES_A_READING 4 /* frames per clock reading, which is expensive; a divisor of every batch but 1 */
 
 #ifdef SEND_BY_TC
 #include "send_by_tc.h"

@@ -73,7 +73,11 @@ struct noise {
  * branches for what no leg of the schedule has, so most schedules load in a quarter of the time, and run a shorter program.
  */
 struct send_settings {
-	__u32 may_spin; /* frames are sent one by one (the batch of BPF_PROG_RUN): waiting delays no earlier frame */
+	/*
+	 * How many frames in a row share a reading of the clock, a power of two, less one. 0: frames are sent one by one (the
+	 * batch of BPF_PROG_RUN), and waiting for one delays no earlier one.
+	 */
+	__u32 reading_mask;
 	__u32 stamp_tai; /* stamps hold TAI, which PTP steers. Linux before 6.1 lacks the call */
 	__u32 egress_index; /* by clones: of the interface */
 	/*
@@ -273,7 +277,7 @@ struct pending {
 
 struct state {
 	__u64 start_ns; /* NEVER: not yet */
-	__u64 runs; /* runs of the program, including waiting */
+	__u64 runs; /* of the program in this call, including waiting: user space clears it before each */
 	__u64 calls; /* calls into the kernel, counted by user space */
 	__u64 soon_ns; /* a frame due within this time is waited for */
 	__u64 surely_ns; /* due time of a frame that is waited for at any distance; 0: none */

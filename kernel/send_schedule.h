@@ -42,12 +42,12 @@ static __always_inline __u64 wait(__u64 due_ns)
 {
 	__u64 now;
 
-	/* In a batch frames follow each other immediately: one reading serves four of them, within one batch. */
-	if (!settings.may_spin && due_ns <= state.last_ns && (state.runs - 1) % FRAMES_A_READING)
+	/* In a batch frames follow each other immediately, and leave the kernel 16 at a time: a reading serves as many. */
+	if (due_ns <= state.last_ns && (state.runs - 1) & settings.reading_mask)
 		return state.last_ns;
 	now = bpf_ktime_get_ns();
 	note_absence(due_ns, now);
-	if (settings.may_spin && (now + state.soon_ns >= due_ns || due_ns == state.surely_ns))
+	if (!settings.reading_mask && (now + state.soon_ns >= due_ns || due_ns == state.surely_ns))
 		for (int i = 0; now < due_ns && i < SPINS; i++)
 			now = bpf_ktime_get_ns();
 	state.last_ns = now;

@@ -39,8 +39,17 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, MOST_COUNTS);
 	__type(key, __u32);
-	__type(value, struct counts);
-} counts SEC(".maps");
+	__type(value, struct dropped);
+} dropped SEC(".maps");
+
+/* MOST_COUNTS for each processor: user space sets the number of entries. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MOST_COUNTS);
+	__type(key, __u32);
+	__type(value, struct sent);
+} sent SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -53,9 +62,9 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, TOTALS);
+	__uint(max_entries, 1); /* one for each processor: user space sets the number */
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct totals);
 } totals SEC(".maps");
 
 struct {
@@ -92,11 +101,11 @@ const struct event_head event_layout SEC(".rodata.event") = {};
 
 static __always_inline void note(enum total what)
 {
-	__u32 key = what;
-	__u64 *total = bpf_map_lookup_elem(&totals, &key);
+	__u32 processor = bpf_get_smp_processor_id();
+	struct totals *here = bpf_map_lookup_elem(&totals, &processor);
 
-	if (total)
-		__sync_fetch_and_add(total, 1);
+	if (here)
+		here->packets[what]++;
 }
 
 static __always_inline int drop(enum total why)
@@ -107,23 +116,20 @@ static __always_inline int drop(enum total why)
 
 static __always_inline int drop_of(__u32 index, enum reason why)
 {
-	struct counts *mine = bpf_map_lookup_elem(&counts, &index);
+	struct dropped *mine = bpf_map_lookup_elem(&dropped, &index);
 
 	if (mine)
-		__sync_fetch_and_add(&mine->dropped[why], 1);
+		__sync_fetch_and_add(&mine->packets[why], 1);
 	return XDP_DROP;
 }
 
 static __always_inline int to_me(struct xdp_md *ctx, const volatile __u8 *mac)
 {
+	const volatile __u16 *mine = (const volatile void *)mac;
 	struct ethhdr *ethernet = place(ctx, 0);
+	const __u16 *to = (void *)ethernet;
 
-	if (!FITS(ctx, ethernet))
-		return 0;
-	for (int i = 0; i < ETH_ALEN; i++)
-		if (ethernet->h_dest[i] != mac[i])
-			return 0;
-	return 1;
+	return FITS(ctx, ethernet) && !((to[0] ^ mine[0]) | (to[1] ^ mine[1]) | (to[2] ^ mine[2]));
 }
 
 /* Gives `bytes` of the frame from `at` on to the control plane. Returns 0 on success. */
@@ -151,12 +157,9 @@ __noinline int tell(struct xdp_md *ctx, const struct event_head *head, __u32 at,
 /* Whether the packet conforms to the rate. A global function, which the verifier checks once. */
 __noinline int conforms(__u32 index, __u32 bytes)
 {
-	struct policer *policer;
+	struct policer *policer = bpf_map_lookup_elem(&policers, &index);
 	__u64 cost, due, now, from;
 
-	if (!index)
-		return 1;
-	policer = bpf_map_lookup_elem(&policers, &index);
 	if (!policer || !policer->byte_cost)
 		return 0;
 	cost = bytes * policer->byte_cost >> 12;
@@ -236,37 +239,57 @@ static __always_inline int no_way(struct xdp_md *ctx, const struct rule *rule, c
 	return drop_of(rule->counts, NO_NEIGHBOUR);
 }
 
-static __always_inline void write_ethernet(struct ethhdr *ethernet, const struct bpf_fib_lookup *way, __be16 type)
+static __always_inline void write_ethernet(struct ethhdr *ethernet, const struct next_hop *hop, __be16 type)
 {
-	__builtin_memcpy(ethernet->h_dest, way->dmac, ETH_ALEN);
-	__builtin_memcpy(ethernet->h_source, way->smac, ETH_ALEN);
+	__u16 *macs = (void *)ethernet;
+
+	for (int i = 0; i < ETH_ALEN; i++)
+		macs[i] = hop->macs[i];
 	ethernet->h_proto = type;
 }
 
-/* Sends the finished frame, or passes it to the control plane to send later. */
+static __always_inline void count_sent(const struct rule *rule, const struct packet *p, enum port port)
+{
+	__u32 key = bpf_get_smp_processor_id() * MOST_COUNTS + rule->counts;
+	struct sent *here = bpf_map_lookup_elem(&sent, &key);
+
+	if (here) {
+		here->packets++;
+		here->bytes += p->bytes;
+	}
+	note(port == N6 ? FORWARDED_UPLINK : FORWARDED_DOWNLINK);
+}
+
+/* Passes a finished frame to the control plane to send later. */
+static __always_inline int send_later(struct xdp_md *ctx, const struct rule *rule, const struct packet *p, enum port port,
+				      const struct fault *fault, __u64 number)
+{
+	struct event_head head = { .port = port, .counts = rule->counts, .number = number, .value = fault->value };
+
+	head.kind = fault->action == FAULT_DELAY ? EVENT_DELAYED : EVENT_HELD;
+	if (tell(ctx, &head, 0, bpf_xdp_get_buff_len(ctx)))
+		return drop_of(rule->counts, NO_ROOM);
+	count_sent(rule, p, port);
+	return XDP_DROP;
+}
+
+/* The control plane sends the frames that were held for this one. */
+static __always_inline void release(struct xdp_md *ctx, const struct rule *rule, enum port port, __u64 number)
+{
+	struct event_head head = { .kind = EVENT_RELEASE, .port = port, .counts = rule->counts, .number = number };
+
+	tell(ctx, &head, 0, 1);
+}
+
+/* Sends the finished frame. */
 static __always_inline int send(struct xdp_md *ctx, const struct rule *rule, const struct packet *p, enum port port,
 				const struct fault *fault, __u64 number)
 {
-	struct counts *mine = bpf_map_lookup_elem(&counts, &rule->counts);
-	struct event_head head = { .port = port, .counts = rule->counts, .number = number };
-
-	if (fault && fault->action >= FAULT_DELAY) {
-		head.kind = fault->action == FAULT_DELAY ? EVENT_DELAYED : EVENT_HELD;
-		head.value = fault->value;
-		if (tell(ctx, &head, 0, bpf_xdp_get_buff_len(ctx)))
-			return drop_of(rule->counts, NO_ROOM);
-	}
-	if (mine) {
-		__sync_fetch_and_add(&mine->packets, 1);
-		__sync_fetch_and_add(&mine->bytes, p->bytes);
-	}
-	note(port == N6 ? FORWARDED_UPLINK : FORWARDED_DOWNLINK);
-	if (head.kind)
-		return XDP_DROP;
-	if (fault && fault->release) {
-		head.kind = EVENT_RELEASE;
-		tell(ctx, &head, 0, 1);
-	}
+	if (fault && fault->action >= FAULT_DELAY)
+		return send_later(ctx, rule, p, port, fault, number);
+	count_sent(rule, p, port);
+	if (fault && fault->release)
+		release(ctx, rule, port, number);
 	return bpf_redirect_map(&ports, port, XDP_DROP);
 }
 
@@ -280,7 +303,7 @@ static __always_inline int judge(struct xdp_md *ctx, const struct rule *rule, co
 	if (p->bytes + overhead > settings.mtu)
 		return drop_of(rule->counts, TOO_BIG);
 	for (int i = 0; i < MOST_POLICERS; i++)
-		if (!conforms(rule->policers[i], p->bytes))
+		if (rule->policers[i] && !conforms(rule->policers[i], p->bytes))
 			return drop_of(rule->counts, BY_RATE);
 	return 0;
 }
@@ -288,14 +311,14 @@ static __always_inline int judge(struct xdp_md *ctx, const struct rule *rule, co
 /* Removes what follows the user's packet: Ethernet's padding. */
 static __always_inline int trim(struct xdp_md *ctx, const struct packet *p)
 {
-	int surplus = bpf_xdp_get_buff_len(ctx) - (p->at + p->bytes);
+	int surplus = p->frame_bytes - (p->at + p->bytes);
 
 	return surplus ? bpf_xdp_adjust_tail(ctx, -surplus) : 0;
 }
 
 static __always_inline int carry_up(struct xdp_md *ctx, const struct rule *rule, const struct packet *p)
 {
-	struct bpf_fib_lookup way = { .ifindex = settings.n3_index };
+	const struct next_hop *hop;
 	struct ethhdr *ethernet;
 	struct fault *fault;
 	__u64 number = 0;
@@ -306,17 +329,15 @@ static __always_inline int carry_up(struct xdp_md *ctx, const struct rule *rule,
 	fault = next_fault(UPLINK, &number);
 	if (fault && fault->action == FAULT_DROP)
 		return drop_of(rule->counts, BY_FAULT);
-	way.family = p->version == 4 ? AF_INET : AF_INET6;
-	__builtin_memcpy(way.ipv6_src, p->from, 16);
-	__builtin_memcpy(way.ipv6_dst, p->to, 16);
-	if (find_way(ctx, &way, settings.n6_index))
+	hop = find_way(ctx, p->version == 4 ? AF_INET : AF_INET6, p->from, p->to, settings.n3_index, settings.n6_index);
+	if (!hop)
 		return no_way(ctx, rule, p, N6);
 	if (trim(ctx, p) || bpf_xdp_adjust_head(ctx, p->at - ETH_HLEN))
 		return drop(MALFORMED);
 	ethernet = place(ctx, 0);
 	if (!FITS(ctx, ethernet))
 		return drop(MALFORMED);
-	write_ethernet(ethernet, &way, p->version == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6));
+	write_ethernet(ethernet, hop, p->version == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6));
 	return send(ctx, rule, p, N6, fault, number);
 }
 
@@ -391,7 +412,8 @@ int upf_n6(struct xdp_md *ctx)
 		return XDP_PASS;
 	if (ethernet->h_proto != bpf_htons(ETH_P_IP) && ethernet->h_proto != bpf_htons(ETH_P_IPV6))
 		return XDP_PASS;
-	p.left = bpf_xdp_get_buff_len(ctx) - ETH_HLEN;
+	p.frame_bytes = bpf_xdp_get_buff_len(ctx);
+	p.left = p.frame_bytes - ETH_HLEN;
 	if (take_user(ctx, &p) != FOUND)
 		return drop(MALFORMED);
 	if (is_own(&p))

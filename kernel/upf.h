@@ -61,10 +61,20 @@ struct rules {
 	struct rule rule[MOST_RULES];
 };
 
-struct counts {
-	__u64 packets; /* sent on */
+struct dropped {
+	__u64 packets[REASONS];
+};
+
+/* Sent on by one processor, which is the only one that writes it: addition in memory that others share is slow. */
+struct sent {
+	__u64 packets;
 	__u64 bytes; /* of the users' IP packets */
-	__u64 dropped[REASONS];
+};
+
+/* Each processor has one of these too. */
+struct totals {
+	__u64 packets[TOTALS];
+	__u64 unused[3]; /* up to a multiple of a cache line */
 };
 
 /*

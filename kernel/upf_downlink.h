@@ -21,25 +21,20 @@ static __always_inline void write_gtpu(struct gtpu *gtpu, __u32 teid, __u32 foll
 	option[7] = 0;
 }
 
-/* Whether the next hop to the rule's gNB is known. */
-static __always_inline int find_gnb(struct xdp_md *ctx, const struct rule *rule, struct bpf_fib_lookup *way)
+/* The next hop to the rule's gNB; 0: unknown. */
+static __always_inline const struct next_hop *find_gnb(struct xdp_md *ctx, const struct rule *rule)
 {
-	if (rule->outer == OUTER_IPV6) {
-		way->family = AF_INET6;
-		for (int i = 0; i < 4; i++) {
-			way->ipv6_src[i] = settings.n3_ipv6[i];
-			way->ipv6_dst[i] = rule->gnb[i];
-		}
-	} else {
-		way->family = AF_INET;
-		way->ipv4_src = settings.n3_ipv4;
-		way->ipv4_dst = rule->gnb[0];
-	}
-	return find_way(ctx, way, settings.n3_index);
+	__u32 from[4] = { settings.n3_ipv4 };
+
+	if (rule->outer != OUTER_IPV6)
+		return find_way(ctx, AF_INET, from, rule->gnb, settings.n6_index, settings.n3_index);
+	for (int i = 0; i < 4; i++)
+		from[i] = settings.n3_ipv6[i];
+	return find_way(ctx, AF_INET6, from, rule->gnb, settings.n6_index, settings.n3_index);
 }
 
 /* Writes the tunnel headers into the space before the user's packet. */
-static __always_inline int write_tunnel4(struct xdp_md *ctx, const struct rule *rule, const struct bpf_fib_lookup *way,
+static __always_inline int write_tunnel4(struct xdp_md *ctx, const struct rule *rule, const struct next_hop *hop,
 					 __u32 teid, __u32 follow)
 {
 	struct ethhdr *ethernet = place(ctx, 0);
@@ -48,13 +43,13 @@ static __always_inline int write_tunnel4(struct xdp_md *ctx, const struct rule *
 
 	if ((void *)(gtpu + 2) > (void *)(long)ctx->data_end)
 		return -1;
-	write_ethernet(ethernet, way, bpf_htons(ETH_P_IP));
+	write_ethernet(ethernet, hop, bpf_htons(ETH_P_IP));
 	write_outer4(ip, settings.n3_ipv4, rule->gnb[0], bpf_htons(GTPU_PORT), GTPU_OVERHEAD + follow);
 	write_gtpu(gtpu, teid, follow, rule);
 	return 0;
 }
 
-static __always_inline int write_tunnel6(struct xdp_md *ctx, const struct rule *rule, const struct bpf_fib_lookup *way,
+static __always_inline int write_tunnel6(struct xdp_md *ctx, const struct rule *rule, const struct next_hop *hop,
 					 __u32 teid, __u32 follow)
 {
 	struct ethhdr *ethernet = place(ctx, 0);
@@ -63,7 +58,7 @@ static __always_inline int write_tunnel6(struct xdp_md *ctx, const struct rule *
 
 	if ((void *)(gtpu + 2) > (void *)(long)ctx->data_end)
 		return -1;
-	write_ethernet(ethernet, way, bpf_htons(ETH_P_IPV6));
+	write_ethernet(ethernet, hop, bpf_htons(ETH_P_IPV6));
 	write_outer6(ip, settings.n3_ipv6, rule->gnb, bpf_htons(GTPU_PORT), GTPU_OVERHEAD + follow);
 	write_gtpu(gtpu, teid, follow, rule);
 	return mend_udp6(ctx, GTPU_OVERHEAD + follow);
@@ -71,11 +66,11 @@ static __always_inline int write_tunnel6(struct xdp_md *ctx, const struct rule *
 
 static __always_inline int carry_down(struct xdp_md *ctx, const struct rule *rule, const struct packet *p)
 {
-	struct bpf_fib_lookup way = { .ifindex = settings.n6_index };
 	__u32 options = rule->has_qfi ? 8 : 0;
 	__u32 ip_bytes = rule->outer == OUTER_IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 	__u32 overhead = ip_bytes + GTPU_OVERHEAD + options;
 	__u32 teid = rule->teid;
+	const struct next_hop *hop;
 	struct fault *fault;
 	__u64 number = 0;
 	int held = judge(ctx, rule, p, overhead), written;
@@ -87,11 +82,12 @@ static __always_inline int carry_down(struct xdp_md *ctx, const struct rule *rul
 		return drop_of(rule->counts, BY_FAULT);
 	if (fault && fault->action == FAULT_TEID)
 		teid ^= fault->value;
-	if (find_gnb(ctx, rule, &way))
+	hop = find_gnb(ctx, rule);
+	if (!hop)
 		return no_way(ctx, rule, p, N3);
 	if (trim(ctx, p) || bpf_xdp_adjust_head(ctx, -(int)overhead))
 		return drop(MALFORMED);
-	written = rule->outer == OUTER_IPV6 ? write_tunnel6(ctx, rule, &way, teid, options + p->bytes)
-					    : write_tunnel4(ctx, rule, &way, teid, options + p->bytes);
+	written = rule->outer == OUTER_IPV6 ? write_tunnel6(ctx, rule, hop, teid, options + p->bytes)
+					    : write_tunnel4(ctx, rule, hop, teid, options + p->bytes);
 	return written ? drop(MALFORMED) : send(ctx, rule, p, N3, fault, number);
 }

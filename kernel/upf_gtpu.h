@@ -42,6 +42,7 @@ struct packet {
 	__u32 at;
 	__u32 left;
 	__u32 direction;
+	__u32 frame_bytes;
 	/* GTP-U */
 	__u32 outer; /* its IP version; 0: the header is truncated */
 	__u32 outer_src[4]; /* IPv4: the first */
@@ -89,7 +90,8 @@ static __always_inline int take_outer4(struct xdp_md *ctx, struct packet *p)
 		return FOUND_FRAGMENT;
 	header = ip->ihl * 4;
 	total = bpf_ntohs(ip->tot_len);
-	if (header < sizeof(*ip) || total < header || ETH_HLEN + total > bpf_xdp_get_buff_len(ctx))
+	p->frame_bytes = bpf_xdp_get_buff_len(ctx);
+	if (header < sizeof(*ip) || total < header || ETH_HLEN + total > p->frame_bytes)
 		return FOUND_MALFORMED;
 	p->at = ETH_HLEN + header;
 	p->left = total - header;
@@ -112,7 +114,8 @@ static __always_inline int take_outer6(struct xdp_md *ctx, struct packet *p)
 		return FOUND_OTHER;
 	p->at = ETH_HLEN + sizeof(*ip);
 	p->left = bpf_ntohs(ip->payload_len);
-	return p->at + p->left > bpf_xdp_get_buff_len(ctx) ? FOUND_MALFORMED : FOUND;
+	p->frame_bytes = bpf_xdp_get_buff_len(ctx);
+	return p->at + p->left > p->frame_bytes ? FOUND_MALFORMED : FOUND;
 }
 
 /*

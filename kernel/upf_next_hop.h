@@ -12,7 +12,7 @@ struct next_hop {
 	__u32 to[4];
 	__u32 family;
 	__u32 index; /* of the port */
-	__u8 macs[2 * ETH_ALEN]; /* of it, and of the port */
+	__u16 macs[ETH_ALEN]; /* of it, and of the port, as in a frame */
 };
 
 struct {
@@ -23,32 +23,36 @@ struct {
 } next_hops SEC(".maps");
 
 /*
- * Looks up the next hop; returns 0 when the way out is `index` and the neighbour is known. The kernel's look-up takes as
- * long as everything else here, so its answer serves all packets to that address in the same tick.
+ * Returns the next hop from `from` to `to` when the way out is `out` and the neighbour is known, else 0. `in`: the port that
+ * the packet came in at. The kernel's look-up takes as long as everything else here, so its answer serves all packets to that
+ * address in the same tick.
  */
-static __always_inline int find_way(struct xdp_md *ctx, struct bpf_fib_lookup *way, __u32 index)
+static __always_inline const struct next_hop *find_way(struct xdp_md *ctx, __u32 family, const __u32 *from, const __u32 *to,
+						       __u32 in, __u32 out)
 {
-	__u32 key = (way->ipv6_dst[0] ^ way->ipv6_dst[3] ^ way->ipv6_dst[0] >> 24 ^ way->ipv6_dst[3] >> 24) & (NEXT_HOPS - 1);
+	__u32 key = (to[0] ^ to[3] ^ to[0] >> 24 ^ to[3] >> 24) & (NEXT_HOPS - 1);
 	struct next_hop *hop = bpf_map_lookup_elem(&next_hops, &key);
+	struct bpf_fib_lookup way = {};
 	__u64 tick = bpf_jiffies64();
 
 	if (!hop) /* the verifier does not know that it is there */
-		return -1;
-	if (hop->tick == tick && hop->family == way->family && hop->index == index &&
-	    hop->to[0] == way->ipv6_dst[0] && hop->to[1] == way->ipv6_dst[1] &&
-	    hop->to[2] == way->ipv6_dst[2] && hop->to[3] == way->ipv6_dst[3]) {
-		__builtin_memcpy(way->dmac, hop->macs, ETH_ALEN);
-		__builtin_memcpy(way->smac, hop->macs + ETH_ALEN, ETH_ALEN);
 		return 0;
+	if (hop->tick == tick && hop->family == family && hop->index == out && hop->to[0] == to[0] && hop->to[1] == to[1] &&
+	    hop->to[2] == to[2] && hop->to[3] == to[3])
+		return hop;
+	way.ifindex = in;
+	way.family = family;
+	for (int i = 0; i < 4; i++) {
+		way.ipv6_src[i] = from[i];
+		way.ipv6_dst[i] = hop->to[i] = to[i];
 	}
 	hop->tick = 0;
-	__builtin_memcpy(hop->to, way->ipv6_dst, sizeof(hop->to)); /* which the look-up overwrites */
-	if (bpf_fib_lookup(ctx, way, sizeof(*way), 0) != BPF_FIB_LKUP_RET_SUCCESS || way->ifindex != index)
-		return -1;
+	if (bpf_fib_lookup(ctx, &way, sizeof(way), 0) != BPF_FIB_LKUP_RET_SUCCESS || way.ifindex != out)
+		return 0;
 	hop->tick = tick;
-	hop->family = way->family;
-	hop->index = index;
-	__builtin_memcpy(hop->macs, way->dmac, ETH_ALEN);
-	__builtin_memcpy(hop->macs + ETH_ALEN, way->smac, ETH_ALEN);
-	return 0;
+	hop->family = family;
+	hop->index = out;
+	__builtin_memcpy(hop->macs, way.dmac, ETH_ALEN);
+	__builtin_memcpy(&hop->macs[ETH_ALEN / 2], way.smac, ETH_ALEN);
+	return hop;
 }

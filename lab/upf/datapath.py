@@ -27,7 +27,8 @@ EVENT_BUFFERED, EVENT_DELAYED, EVENT_HELD, EVENT_RELEASE, EVENT_NO_NEIGHBOUR = r
 BURST_NS = 5_000_000
 """Burst of a policer: 5 ms of its rate, and one packet."""
 _SETTINGS = struct.Struct("=II4s4s16sI6s6s")
-_COUNTS = struct.Struct(f"={2 + len(REASONS)}Q")
+_DROPPED, _SENT = struct.Struct(f"={len(REASONS)}Q"), struct.Struct("=QQ")
+_TOTALS = struct.Struct(f"={len(TOTALS)}Q24x")
 _POLICER = struct.Struct("=QQQ")
 _EVENT = struct.Struct("=IIIIQQQ")
 _FAULT_KEY, _FAULT = struct.Struct("=QII"), struct.Struct("=IIQ")
@@ -82,9 +83,13 @@ class DataPath:
         self.settings = settings
         self.object = libbpf.BpfObject(path)
         self.object.set_constants(".rodata.settings", settings.pack())
+        self._cpus = libbpf.possible_cpus()
+        self.object.set_entries("sent", self._cpus * MOST_COUNTS)
+        self.object.set_entries("totals", self._cpus)
         self.object.load()
         self._tables = {name: self.object.map(name) for name in TABLES}
-        self._counts = self.object.map("counts").memory()
+        self._dropped = self.object.map("dropped").memory()
+        self._sent = self.object.map("sent").memory()
         self._policers = self.object.map("policers").memory()
         self._totals = self.object.map("totals").memory()
         self._numbers = self.object.map("fault_numbers").memory()
@@ -124,25 +129,32 @@ class DataPath:
     def take_counts(self) -> int:
         """Returns the index of free counters, which are zero."""
         index = self._free_counts.popleft()
-        _COUNTS.pack_into(self._counts, index * _COUNTS.size, *[0] * (2 + len(REASONS)))
+        _DROPPED.pack_into(self._dropped, index * _DROPPED.size, *[0] * len(REASONS))
+        for place in self._places(index):
+            _SENT.pack_into(self._sent, place, 0, 0)
         return index
 
     def give_counts(self, index: int) -> None:
         self._free_counts.append(index)
 
+    def _places(self, index: int) -> list[int]:
+        """Where each processor counts what is sent on."""
+        return [(cpu * MOST_COUNTS + index) * _SENT.size for cpu in range(self._cpus)]
+
     def read_counts(self, index: int) -> Counts:
-        packets, size, *dropped = _COUNTS.unpack_from(self._counts, index * _COUNTS.size)
-        return Counts(packets, size, dict(zip(REASONS, dropped, strict=True)))
+        dropped = _DROPPED.unpack_from(self._dropped, index * _DROPPED.size)
+        return Counts(*self.read_volume(index), dict(zip(REASONS, dropped, strict=True)))
 
     def read_volume(self, index: int) -> tuple[int, int]:
         """Returns packets and bytes sent on."""
-        packets, size, *_ = _COUNTS.unpack_from(self._counts, index * _COUNTS.size)
-        return packets, size
+        each = [_SENT.unpack_from(self._sent, place) for place in self._places(index)]
+        return sum(packets for packets, _ in each), sum(size for _, size in each)
 
     def add_sent(self, index: int, packets: int, size: int) -> None:
         """Adds buffered packets that the control plane sent for this PDR. The data path does not count it meanwhile."""
-        before = _COUNTS.unpack_from(self._counts, index * _COUNTS.size)
-        struct.pack_into("=QQ", self._counts, index * _COUNTS.size, before[0] + packets, before[1] + size)
+        first, *_ = self._places(index)
+        before = _SENT.unpack_from(self._sent, first)
+        _SENT.pack_into(self._sent, first, before[0] + packets, before[1] + size)
 
     def take_policer(self, kbps: int) -> int:
         index = self._free_policers.popleft()
@@ -158,7 +170,8 @@ class DataPath:
         self._free_policers.append(index)
 
     def totals(self) -> dict[str, int]:
-        return dict(zip(TOTALS, struct.unpack_from(f"={len(TOTALS)}Q", self._totals), strict=True))
+        each = _TOTALS.iter_unpack(self._totals[: self._cpus * _TOTALS.size])
+        return dict(zip(TOTALS, map(sum, zip(*each, strict=True)), strict=True))
 
     def list_faults(self, faults: dict[tuple[int, int], tuple[int, int, int]]) -> None:
         """Sets (direction, number) → (action, release, value); the numbers of both directions restart at 0."""

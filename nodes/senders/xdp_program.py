@@ -28,6 +28,10 @@ from pktswarm.traffic.schedule.records import (
     slot_record,
 )
 
+FRAMES_A_READING = 16
+"""Frames of a batch that share a reading of the clock, a power of two: so many leave the kernel together
+(DEV_MAP_BULK_SIZE)."""
+
 
 class Program:
     """Loads the program with a schedule. `number`, `state_number`: the ids for another process that runs it."""
@@ -69,7 +73,7 @@ class Program:
         for name, number in entries.items():
             self._object.set_entries(name, max(1, number))
         settings = compiled.settings()
-        settings.may_spin, settings.stamp_tai = batch == 1, self._clock == "ptp"
+        settings.reading_mask, settings.stamp_tai = min(batch, FRAMES_A_READING) - 1, self._clock == "ptp"
         settings.egress_index, settings.egress_queue = interface_index, self._queue + 1
         self._object.set_constants(".rodata.settings", bytes(settings))
         self._object.load()

@@ -107,6 +107,7 @@ def _serve(send: Callable[..., int], state: StateRecord, batch: int, most: int, 
             time.sleep((wait_ns - (FIRST_AHEAD_NS if first else ahead_ns)) / 1e9)
             repeats = few
             ahead_ns = next_ahead_ns(ahead_ns, time.monotonic_ns() > due_ns, bool(shared))
+        state.runs = 0
         send(repeat=repeats)
         if state.turn == TURN_OVER:
             give_way()

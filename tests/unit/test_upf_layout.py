@@ -31,7 +31,8 @@ def offsets(form: struct.Struct) -> list[int]:
     [
         ("rule", session._RULE, {"policers": 2}),
         ("policer", datapath._POLICER, {}),
-        ("counts", datapath._COUNTS, {"dropped": len(datapath.REASONS)}),
+        ("dropped", datapath._DROPPED, {"packets": len(datapath.REASONS)}),
+        ("sent", datapath._SENT, {}),
         ("fault_key", datapath._FAULT_KEY, {}),
         ("fault", datapath._FAULT, {}),
         ("event_head", datapath._EVENT, {}),
@@ -56,6 +57,11 @@ def test_a_table_s_entry_has_as_many_rules_as_python_packs() -> None:
 
 def test_there_are_as_many_counters_as_python_hands_out() -> None:
     with libbpf.BpfObject(datapath.OBJECT) as program:
-        assert program.map("totals").entries == len(datapath.TOTALS)
-        for name in ("counts", "policers", *datapath.TABLES):
+        for name in ("dropped", "policers", *datapath.TABLES):
             assert program.map(name).entries == datapath.MOST_COUNTS
+
+
+def test_there_are_as_many_totals_as_python_reads() -> None:
+    layout = libbpf.struct_layout(datapath.OBJECT, "totals")
+    assert layout["packets"] == (0, 8 * len(datapath.TOTALS))
+    assert sum(layout["unused"]) == datapath._TOTALS.size

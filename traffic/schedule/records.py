@@ -40,7 +40,7 @@ class SettingsRecord(ctypes.Structure):
     """struct send_settings: set before the program is loaded."""
 
     _fields_ = (
-        ("may_spin", c_uint32),
+        ("reading_mask", c_uint32),
         ("stamp_tai", c_uint32),
         ("egress_index", c_uint32),
         ("egress_queue", c_uint32),

@@ -19,7 +19,7 @@ MOST_USERS = 2**20
 STREAM_OPTIONS = ("burst", "late", "stamp", "cores", "wait", "batch")
 TRACE_OPTIONS = ("late", "stamp", "cores", "wait", "batch")
 BATCH_SIZES = (1, 4, 8, 16, 32, 64, 128, 256)
-"""Frames that the kernel makes per call: FRAMES_A_READING in kernel/send.bpf.c divides all but 1."""
+"""Frames that the kernel makes before it sends them."""
 
 
 def unable(leg: Leg, engine: str = "xdp") -> str:
