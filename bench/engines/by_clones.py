@@ -50,7 +50,7 @@ def _work(
     if bare is not None:
         contenders["bare"] = lambda: _rate(bench, bare_clones(bare))
     values = bench.in_turn(work, contenders | bench.of_peers(others))
-    found = against_peers(f"{work}, packets/s", values, others, BETTER)
+    found = against_peers(f"{work}, packets/s", values, others, dict.fromkeys((peer.name for peer in others), BETTER))
     if bare is not None:
         found.append(against("  the same against bare clones", values["ours"], values["bare"], "clones", OF_BARE))
     return found
