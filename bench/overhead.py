@@ -40,7 +40,7 @@ TRACE = Path(__file__).resolve().parent.parent / "configs" / "traces" / "lab.pca
 WORK = {
     "trafgen": "streams: [{name: s, engine: trafgen, count_packets: PACKETS}]",
     "tcpreplay": f"traces: [{{name: s, file: {TRACE}, timing: top, repeat: PASSES}}]",
-    "xdp": "streams: [{name: s, engine: xdp, count_packets: PACKETS}]",
+    "xdp": "streams: [{name: s, engine: xdp, duration_s: SECONDS}]",
 }
 
 BARE = ("trafgen", "tcpreplay")
@@ -50,8 +50,8 @@ BARE = ("trafgen", "tcpreplay")
 class Bench:
     """A lab of one transmitter and one receiver, and a scenario for each engine."""
 
-    def __init__(self, folder: Path, packets: int, passes: int) -> None:
-        self.folder, self.packets, self.passes = folder, packets, passes
+    def __init__(self, folder: Path, packets: int, passes: int, seconds: float) -> None:
+        self.folder, self.packets, self.passes, self.seconds = folder, packets, passes, seconds
         self.state = lab.up(f"b{os.getpid()}", 1, 1, folder)
 
     def inside(self, node: str) -> list[str]:
@@ -68,7 +68,9 @@ class Bench:
         return float(document["rows"][0]["sent_pps"])
 
     def _run(self, text: str, receiver: str = "auto") -> dict[str, Any]:
-        text = text.replace("PACKETS", str(self.packets)).replace("PASSES", str(self.passes))
+        values = {"PACKETS": self.packets, "PASSES": self.passes, "SECONDS": self.seconds}
+        for name, value in values.items():
+            text = text.replace(name, str(value))
         scenario = self.folder / "scenario.yaml"
         scenario.write_text(f"name: overhead\n{text}\nreceive: {{mode: count, engine: {receiver}}}\n")
         command = [PKTSWARM, "run", scenario, "--hosts", self.state.inventory, "--results", self.folder, "--json"]
@@ -167,11 +169,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--packets", type=int, default=1_000_000)
     parser.add_argument("--passes", type=int, default=500)
+    parser.add_argument("--seconds", type=float, default=8.0, help="of the engine xdp")
     arguments = parser.parse_args()
     rates: dict[str, tuple[list[float], list[float]]] = {engine: ([], []) for engine in BARE}
     sampled, unsampled = [], []
     with tempfile.TemporaryDirectory() as name:
-        bench = Bench(Path(name), arguments.packets, arguments.passes)
+        bench = Bench(Path(name), arguments.packets, arguments.passes, arguments.seconds)
         try:
             for _ in range(arguments.rounds):
                 for engine, (ours, bare) in rates.items():
