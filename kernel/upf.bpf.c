@@ -42,7 +42,7 @@ struct {
 	__type(value, struct dropped);
 } dropped SEC(".maps");
 
-/* MOST_COUNTS for each processor: user space sets the number of entries. */
+/* MOST_COUNTS for each processor (OWN_COUNTS): user space sets the number of entries. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -250,12 +250,16 @@ static __always_inline void write_ethernet(struct ethhdr *ethernet, const struct
 
 static __always_inline void count_sent(const struct rule *rule, const struct packet *p, enum port port)
 {
-	__u32 key = bpf_get_smp_processor_id() * MOST_COUNTS + rule->counts;
+	__u32 processor = bpf_get_smp_processor_id(), owner = processor < OWN_COUNTS ? processor : OWN_COUNTS;
+	__u32 key = owner * MOST_COUNTS + rule->counts;
 	struct sent *here = bpf_map_lookup_elem(&sent, &key);
 
-	if (here) {
+	if (here && owner < OWN_COUNTS) {
 		here->packets++;
 		here->bytes += p->bytes;
+	} else if (here) {
+		__sync_fetch_and_add(&here->packets, 1);
+		__sync_fetch_and_add(&here->bytes, p->bytes);
 	}
 	note(port == N6 ? FORWARDED_UPLINK : FORWARDED_DOWNLINK);
 }

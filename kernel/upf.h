@@ -10,6 +10,7 @@
 #define MOST_RULES 4 /* PDRs of one TEID, or of one UE address */
 #define MOST_POLICERS 2 /* a QER of its flow, and one of its session */
 #define MOST_COUNTS 262144 /* PDRs, and with them policers and keys */
+#define OWN_COUNTS 15 /* so many processors have counts of their own (4 MiB each), the others share a further one */
 #define EVENT_BYTES 2048
 
 enum direction { UPLINK, DOWNLINK };
@@ -65,7 +66,7 @@ struct dropped {
 	__u64 packets[REASONS];
 };
 
-/* Sent on by one processor, which is the only one that writes it: addition in memory that others share is slow. */
+/* Sent on by one processor, which mostly is the only one that writes it: addition in memory that others share is slow. */
 struct sent {
 	__u64 packets;
 	__u64 bytes; /* of the users' IP packets */

@@ -22,7 +22,8 @@ TOTALS = (
     "other_gtpu",
 )
 """enum total of kernel/upf.h."""
-MOST_COUNTS = 262_144
+MOST_COUNTS, OWN_COUNTS = 262_144, 15
+"""Defined in kernel/upf.h too."""
 EVENT_BUFFERED, EVENT_DELAYED, EVENT_HELD, EVENT_RELEASE, EVENT_NO_NEIGHBOUR = range(5)
 BURST_NS = 5_000_000
 """Burst of a policer: 5 ms of its rate, and one packet."""
@@ -84,7 +85,8 @@ class DataPath:
         self.object = libbpf.BpfObject(path)
         self.object.set_constants(".rodata.settings", settings.pack())
         self._cpus = libbpf.possible_cpus()
-        self.object.set_entries("sent", self._cpus * MOST_COUNTS)
+        self._owners = min(self._cpus, OWN_COUNTS + 1)
+        self.object.set_entries("sent", self._owners * MOST_COUNTS)
         self.object.set_entries("totals", self._cpus)
         self.object.load()
         self._tables = {name: self.object.map(name) for name in TABLES}
@@ -139,7 +141,7 @@ class DataPath:
 
     def _places(self, index: int) -> list[int]:
         """Where each processor counts what is sent on."""
-        return [(cpu * MOST_COUNTS + index) * _SENT.size for cpu in range(self._cpus)]
+        return [(owner * MOST_COUNTS + index) * _SENT.size for owner in range(self._owners)]
 
     def read_counts(self, index: int) -> Counts:
         dropped = _DROPPED.unpack_from(self._dropped, index * _DROPPED.size)

@@ -1,6 +1,7 @@
 """The structs of kernel/upf.h, as compiled, and as lab/upf packs them."""
 
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +60,12 @@ def test_there_are_as_many_counters_as_python_hands_out() -> None:
     with libbpf.BpfObject(datapath.OBJECT) as program:
         for name in ("dropped", "policers", *datapath.TABLES):
             assert program.map(name).entries == datapath.MOST_COUNTS
+
+
+def test_as_many_processors_have_counts_of_their_own() -> None:
+    header = (Path(__file__).parents[2] / "kernel/upf.h").read_text()
+    assert f"#define OWN_COUNTS {datapath.OWN_COUNTS} " in header
+    assert f"#define MOST_COUNTS {datapath.MOST_COUNTS} " in header
 
 
 def test_there_are_as_many_totals_as_python_reads() -> None:
