@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pktswarm.traffic.frames.check import check_frame
 from pktswarm.traffic.frames.description import FrameDescription, hex_bytes
-from pktswarm.traffic.frames.headers import FCS_BYTES, HEADERS, OVERLAPPING, Field, gtpu_flag
+from pktswarm.traffic.frames.headers import FCS_BYTES, HEADERS, OVERLAPPING, Field, gre_field, gtpu_flag
 from pktswarm.traffic.frames.placement import PlacedHeader, field_names, place_headers, varying
 from pktswarm.traffic.frames.template import Checksum, Template, VaryingField, mending_order, put_bits
 from pktswarm.traffic.frames.values import Variation, off_by, places
@@ -82,6 +82,8 @@ class _Builder:
     def _auto(self, index: int, name: str, field: Field) -> int:
         header = self.placed[index]
         spec = HEADERS[header.name]
+        if field.auto and header.name == "gre":
+            return gre_field(name, self.headers[index + 1 : index + 4])
         if field.auto and name == spec.next_field:
             return spec.next_headers.get(header.above, spec.next_default)
         if field.auto and name == "length":

@@ -60,7 +60,8 @@ class Field:
 
 @plain
 class Header:
-    """`next_headers` maps the header that may follow to the value that `next_field` then takes."""
+    """`next_headers` maps the header that may follow to the value that `next_field` then takes. `counts_itself`: its
+    field `length` counts the header too, not only what is behind it."""
 
     size_bytes: int
     fields: Mapping[str, Field]
@@ -68,6 +69,7 @@ class Header:
     next_headers: Mapping[str, int] = field(default_factory=dict)
     next_default: int = 0
     """The value of `next_field` before raw bytes or the payload: one reserved for experiments."""
+    counts_itself: bool = True
 
 
 def _number(value: object) -> int:
@@ -109,15 +111,22 @@ def _flags(value: object) -> int:
 
 _PARSERS = {"number": _number, "mac": _mac, "ipv4": _ipv4, "ipv6": _ipv6, "flags": _flags}
 
-_ETHERTYPES = {"vlan": 0x8100, "svlan": 0x88A8, "mpls": 0x8847, "arp": 0x0806, "ipv4": 0x0800, "ipv6": 0x86DD}
+_ETHERTYPES = {
+    **{"vlan": 0x8100, "svlan": 0x88A8, "mpls": 0x8847, "arp": 0x0806, "ipv4": 0x0800, "ipv6": 0x86DD},
+    "pppoe": 0x8864,
+}
+_TUNNELLED = {"ethernet": 0x6558, "ipv4": 0x0800, "ipv6": 0x86DD, "mpls": 0x8847}
+"""Transparent Ethernet Bridging (RFC 7637, RFC 8926), and the types of what has no Ethernet header."""
 # IEEE 802 Local Experimental EtherType 1; RFC 3692 protocol number.
 _EXPERIMENTAL_ETHERTYPE = 0x88B5
 _EXPERIMENTAL_PROTOCOL = 253
-_PROTOCOLS = {"ipv4": 4, "tcp": 6, "udp": 17, "ipv6": 41}
+_LCP = 0xC021
+_PROTOCOLS = {"ipv4": 4, "tcp": 6, "udp": 17, "ipv6": 41, "gre": 47, "esp": 50, "l2tpv3": 115}
 
 FCS_BYTES = 4
 """The frame check sequence at the end of each frame."""
 GTPU_PORT, G_PDU, PDU_SESSION = 2152, 255, 0x85
+VXLAN_PORT, GENEVE_PORT = 4789, 6081
 
 
 def _tag() -> Header:
@@ -209,7 +218,7 @@ HEADERS: dict[str, Header] = {
             "dst": Field(128, 32, None, "ipv4", identity=True),
         },
         "protocol",
-        {**_PROTOCOLS, "icmp": 1},
+        {**_PROTOCOLS, "icmp": 1, "igmp": 2},
         _EXPERIMENTAL_PROTOCOL,
     ),
     "ipv6": Header(
@@ -227,6 +236,7 @@ HEADERS: dict[str, Header] = {
         "next_header",
         {**_PROTOCOLS, "icmpv6": 58},
         _EXPERIMENTAL_PROTOCOL,
+        counts_itself=False,
     ),
     "icmp": _echo(8),
     "icmpv6": _echo(128),
@@ -238,7 +248,7 @@ HEADERS: dict[str, Header] = {
             "length": Field(32, 16, auto=True),
             "checksum": Field(48, 16, auto=True),
         },
-        next_headers={"gtpu": GTPU_PORT},
+        next_headers={"gtpu": GTPU_PORT, "vxlan": VXLAN_PORT, "geneve": GENEVE_PORT},
     ),
     "tcp": Header(
         20,
@@ -267,6 +277,7 @@ HEADERS: dict[str, Header] = {
             "teid": Field(32, 32, None, identity=True),
         },
         next_headers={"gtpu_options": 0, "ipv4": 0, "ipv6": 0},
+        counts_itself=False,
     ),
     "gtpu_options": Header(
         4,
@@ -288,6 +299,78 @@ HEADERS: dict[str, Header] = {
         "next_type",
         {"ipv4": 0, "ipv6": 0},
     ),
+    "vxlan": Header(  # RFC 7348, section 5
+        8,
+        {
+            "flags": Field(0, 8, 8, identity=True),
+            "reserved": Field(8, 24),
+            "vni": Field(32, 24, None, identity=True),
+            "reserved2": Field(56, 8),
+        },
+        next_headers={"ethernet": 0},
+    ),
+    "geneve": Header(  # RFC 8926, section 3.4, without options
+        8,
+        {
+            "version": Field(0, 2, identity=True),
+            "options_words": Field(2, 6, identity=True),
+            "oam": Field(8, 1, identity=True),
+            "critical": Field(9, 1, identity=True),
+            "reserved": Field(10, 6),
+            "type": Field(16, 16, auto=True, identity=True),
+            "vni": Field(32, 24, None, identity=True),
+            "reserved2": Field(56, 8),
+        },
+        "type",
+        _TUNNELLED,
+        _EXPERIMENTAL_ETHERTYPE,
+    ),
+    "gre": Header(  # RFC 2784, section 2; RFC 2890. NVGRE (RFC 7637) is one with a key and an inner Ethernet header
+        4,
+        {
+            "k": Field(2, 1, auto=True, identity=True),
+            "s": Field(3, 1, auto=True, identity=True),
+            "version": Field(13, 3, identity=True),
+            "type": Field(16, 16, auto=True, identity=True),
+        },
+        "type",
+        {"gre_key": 0, "gre_sequence": 0, **_TUNNELLED},
+        _EXPERIMENTAL_ETHERTYPE,
+    ),
+    "gre_key": Header(4, {"key": Field(0, 32, None, identity=True)}, next_headers={"gre_sequence": 0, **_TUNNELLED}),
+    "gre_sequence": Header(4, {"sequence": Field(0, 32)}, next_headers=_TUNNELLED),
+    "l2tpv3": Header(  # RFC 3931, section 4.1.1.1: over IP, without a cookie
+        4, {"session": Field(0, 32, None, identity=True)}, next_headers={"ethernet": 0}
+    ),
+    "pppoe": Header(  # RFC 2516, section 4
+        6,
+        {
+            "version": Field(0, 4, 1, identity=True),
+            "type": Field(4, 4, 1, identity=True),
+            "code": Field(8, 8, identity=True),
+            "session": Field(16, 16, None, identity=True),
+            "length": Field(32, 16, auto=True),
+        },
+        next_headers={"ppp": 0},
+        counts_itself=False,
+    ),
+    "ppp": Header(  # RFC 1661, section 2
+        2,
+        {"protocol": Field(0, 16, auto=True, identity=True)},
+        "protocol",
+        {"ipv4": 0x0021, "ipv6": 0x0057},
+        _LCP,
+    ),
+    "igmp": Header(  # RFC 2236, section 2
+        8,
+        {
+            "type": Field(0, 8, 0x16, identity=True),
+            "response_time": Field(8, 8),
+            "checksum": Field(16, 16, auto=True),
+            "group": Field(32, 32, None, "ipv4", identity=True),
+        },
+    ),
+    "esp": Header(8, {"spi": Field(0, 32, None, identity=True), "sequence": Field(32, 32)}),  # RFC 4303, section 2
 }
 """Every header but `raw`, which has no fields."""
 
@@ -314,3 +397,14 @@ def gtpu_flag(name: str, above: Headers) -> int:
     extended = bool(options.get("next_type", "pdu_session" in (above[1] if len(above) > 1 else ())))
     numbered = "sequence" in options or not (extended or "npdu" in options)
     return int({"e": extended, "s": numbered, "pn": "npdu" in options}[name])
+
+
+def gre_field(name: str, above: Headers) -> int:
+    """The flag `k` or `s` of a GRE header, or its `type`, by the headers that follow it: key and sequence number are
+    there if their flags are set (RFC 2890, section 2)."""
+    names = [next(iter(one)) for one in above]
+    options = [one for one in names[:2] if one in ("gre_key", "gre_sequence")]
+    if name == "type":
+        inner = names[len(options)] if len(names) > len(options) else ""
+        return _TUNNELLED.get(inner, _EXPERIMENTAL_ETHERTYPE)
+    return int({"k": "gre_key", "s": "gre_sequence"}[name] in options)

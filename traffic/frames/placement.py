@@ -28,9 +28,9 @@ class PlacedHeader:
         return self.start + header_bytes(self.name, self.given)
 
     def length(self, end: int) -> int:
-        """The value of its length field in a frame of `end` bytes: IPv6 (RFC 8200, section 3) and GTP-U count the bytes
-        behind the header, IPv4 and UDP count the header too."""
-        return end - (self.stop if self.name in ("ipv6", "gtpu") else self.start)
+        """The value of its length field in a frame of `end` bytes."""
+        counts_itself = self.name not in HEADERS or HEADERS[self.name].counts_itself
+        return end - (self.start if counts_itself else self.stop)
 
 
 def header_bytes(name: str, given: Fields) -> int:
