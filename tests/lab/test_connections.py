@@ -219,6 +219,7 @@ def guards_of(cluster: Cluster, node: str) -> list[int]:
     return found
 
 
+@pytest.mark.waits
 def test_a_killed_guard_costs_its_own_counts_and_its_address_has_an_end(cluster: Cluster) -> None:
     process = cluster.start(LONG)
     wait_for(process, "sending")

@@ -206,6 +206,7 @@ def test_a_flow_is_stretched_by_each_turn_of_a_slow_device(line: Line, tmp_path:
     assert call.replayed_ns is not None and 0 <= call.replayed_ns - call.recorded_ns < 10 * DELAY_NS
 
 
+@pytest.mark.waits
 def test_a_device_that_passes_nothing_is_told(line: Line, tmp_path: Path) -> None:
     ready = prepared(RECORDED)
     done = replay(line, ready, tmp_path, 1.0, seed=1)

@@ -63,7 +63,7 @@ def add_device(wire: Wire, device: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.kernel
+@pytest.mark.kernel("[xdp-")
 @pytest.mark.usefixtures("live_frames")
 @pytest.mark.parametrize("kind", DEVICES)
 def test_the_linux_kernel_takes_the_tunnel_off(wire: Wire, tmp_path: Path, kind: str, engine: str) -> None:
