@@ -13,11 +13,10 @@ import json
 import os
 import platform
 import statistics
-import struct
 import tempfile
-import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -29,10 +28,9 @@ from matplotlib.figure import Figure
 
 from bench import report
 from bench.engines import ours, peers, rates, timing
-from bench.engines.rows import RECEIVING_CORE, Bench
+from bench.engines.rows import RECEIVING_CORE, Bench, all_counted, arrived_ns, to_users
 from bench.engines.wire import BenchError, Wire, Worker, clock
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.leg import FlowUsers
 
 SIZES = (64, 128, 256, 512, 1024, 1518)
 VARYING = (
@@ -65,21 +63,23 @@ class Curve:
     up: str
     lines: dict[str, list[tuple[float, list[float]]]]
     logarithmic_up: bool = False
-    marks: tuple[int, ...] = ()
-    """Places of the marks across, where the axis is logarithmic."""
+
+    @property
+    def marks(self) -> list[float]:
+        """The places of the points across."""
+        return sorted({place for points in self.lines.values() for place, _ in points})
 
 
 Points = dict[tuple[str, int], Callable[[], float]]
 """(Line, place across) → what measures it."""
 
 
-def measured(bench: Bench, name: str, across: str, up: str, points: Points, logarithmic_up: bool = False) -> Curve:
+def measured(bench: Bench, name: str, across: str, up: str, points: Points) -> Curve:
     values = bench.in_turn(name, {f"{line}, {place:,}": measure for (line, place), measure in points.items()})
     lines: dict[str, list[tuple[float, list[float]]]] = {}
     for (line, place), found in zip(points, values.values(), strict=True):
         lines.setdefault(line, []).append((place, found))
-    marks = tuple(sorted({place for _, place in points}))
-    return Curve(name, across, up, lines, logarithmic_up, marks)
+    return Curve(name, across, up, lines)
 
 
 def by_size(bench: Bench) -> list[Curve]:
@@ -94,7 +94,7 @@ def by_size(bench: Bench) -> list[Curve]:
 
 def headers(varying: int) -> list[dict[str, Any]]:
     """Ethernet, IPv4 and UDP, so many fields of which change from frame to frame."""
-    made: list[dict[str, Any]] = json.loads(json.dumps(ours.UDP_HEADERS))
+    made: list[dict[str, Any]] = deepcopy(ours.UDP_HEADERS)
     for header, field, value in VARYING[:varying]:
         next(one[header] for one in made if header in one)[field] = value
     return made
@@ -114,19 +114,14 @@ def by_users(bench: Bench) -> list[Curve]:
     packets = USER_PACKETS // (20 if bench.brief else 1)
 
     def arrivals(users: int, apart: bool) -> float:
-        addresses = (
-            {"increment": ["10.0.0.0", f"10.0.{(users - 1) >> 8}.{(users - 1) & 255}"]} if users > 1 else "10.0.0.0"
-        )
-        made = [ours.ETHERNET, {"ipv4": {"src": "10.1.0.1", "dst": addresses}}, ours.UDP_HEADERS[2]]
-        told = FlowUsers("ipv4.dst", "dst_ip", 10 << 24, 1, users) if users > 1 else None
-        leg = ours.stream({"headers": made}, users=told, count_packets=packets, duration_s=None)
-        with Wire() as wire, ours.run(wire, leg, bench.spool, peers.SENDING_CORE) as run:
+        with Wire() as wire, ours.run(wire, to_users(users, packets), bench.spool, peers.SENDING_CORE) as run:
             if apart:
                 wire.receive_on(RECEIVING_CORE)
             run.begin()
             result = run.finish(stop=False)
-        if result.lost:
-            raise BenchError(f"{result.lost} of {packets} packets of {users} users are missing")
+        result.check()
+        if users > 1 and not all_counted(result, users):
+            raise BenchError(f"the receiver did not count {users} users")
         return result.arrival_pps
 
     points: Points = {}
@@ -157,7 +152,7 @@ def times(bench: Bench) -> list[Curve]:
         ]
         for name, share in SHARES.items()
     }
-    return [Curve("times", "packets/s", "from the due time, us", lines, True, RATES_PPS)]
+    return [Curve("times", "packets/s", "from the due time, us", lines, True)]
 
 
 def steady(bench: Bench, rate_pps: int) -> list[float]:
@@ -165,7 +160,6 @@ def steady(bench: Bench, rate_pps: int) -> list[float]:
     count = min(MOST_TIMED, int(rate_pps * (0.3 if bench.brief else TIMED_S)))
     late = {"late": "catch_up"}  # otherwise a long delay moves all that follows it
     leg = ours.udp(rate_pps=float(rate_pps), count_packets=count, duration_s=None, options=late)
-    file = bench.spool / "times"
     with (
         Worker("the clock", bench.wire.far, clock(count)) as far,
         Worker("the xdp sender", bench.wire.near, ours.sending(leg, bench.spool, peers.SENDING_CORE)) as sender,
@@ -174,12 +168,8 @@ def steady(bench: Bench, rate_pps: int) -> list[float]:
         sender.hear()
         sender.tell("go")
         sender.hear()
-        time.sleep(ours.SETTLE_S)
-        far.tell(str(file))
-        if (arrived := far.hear()) != count:
-            raise BenchError(f"{arrived} frames of {count} arrived")
-    arrived_ns = struct.unpack(f"={count}Q", file.read_bytes())
-    return timing.errors_ns(arrived_ns, [round(number * 1e9 / rate_pps) for number in range(count)])
+        arrived = arrived_ns(bench, far, count)
+    return timing.errors_ns(arrived, [round(number * 1e9 / rate_pps) for number in range(count)])
 
 
 CURVES: dict[str, Callable[[Bench], list[Curve]]] = {
@@ -204,9 +194,9 @@ def draw(curve: Curve, path: Path) -> None:
                 [max(v) - m for m, v in zip(middles, rounds, strict=True)],
             ]
             axes.errorbar(places, middles, yerr=ends, marker="o", capsize=3, label=name)
-        if curve.marks and curve.marks[-1] > 50 * max(curve.marks[0], 1):
+        if curve.marks[-1] > 50 * max(curve.marks[0], 1):
             axes.set_xscale("log")
-        axes.set_xticks(curve.marks, [f"{mark:,}" for mark in curve.marks])
+        axes.set_xticks(curve.marks, [f"{mark:,.0f}" for mark in curve.marks])
         axes.minorticks_off()
         if curve.logarithmic_up:
             axes.set_yscale("log")

@@ -7,10 +7,12 @@ import statistics
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import import_module
+from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Any
 
 from bench import report
 from bench.engines import ours, peers, rates, timing, traces
@@ -85,7 +87,7 @@ def spread(values: Sequence[float]) -> float | None:
     return (max(values) - min(values)) / middle if len(values) > 1 and middle else None
 
 
-def against(work: str, mine: Sequence[float], theirs: Sequence[float], peer: str, at_least: float) -> report.Row:
+def against(work: str, mine: Sequence[float], theirs: Sequence[float], peer: str, at_least: float | None) -> report.Row:
     """The ratio of the medians; its spread is that of the rounds' own ratios."""
     ratios = [one / other for one, other in zip(mine, theirs, strict=True)]
     one, other = statistics.median(mine), statistics.median(theirs)
@@ -95,11 +97,13 @@ def against(work: str, mine: Sequence[float], theirs: Sequence[float], peer: str
 def against_peers(
     work: str, values: dict[str, list[float]], others: Sequence[peers.Peer], wanted: Mapping[str, float]
 ) -> list[report.Row]:
-    """One row per peer, the fastest first. `wanted`: by the peer's name; the others are told, not judged."""
+    """One row per peer, the fastest first. `wanted`: by the peer's name; the others are shown, not judged."""
     names = sorted((peer.name for peer in others), key=lambda name: -statistics.median(values[name]))
     works = [work, *(f"  the same against {name}" for name in names[1:])]
-    rows = [against(work, values["ours"], values[name], name, 0) for work, name in zip(works, names, strict=True)]
-    return [replace(row, at_least=wanted.get(name)) for row, name in zip(rows, names, strict=True)]
+    return [
+        against(work, values["ours"], values[name], name, wanted.get(name))
+        for work, name in zip(works, names, strict=True)
+    ]
 
 
 # --- top speed -----------------------------------------------------------------------------------------------------
@@ -250,14 +254,18 @@ def _peers_p99(bench: Bench, peer: peers.Peer, packets: list[Packet]) -> float:
 
 
 def _p99_us(bench: Bench, far: Worker, packets: list[Packet]) -> float:
+    errors_ns = timing.errors_ns(arrived_ns(bench, far, len(packets)), [packet.time_ns for packet in packets])
+    return timing.percentile(errors_ns, 0.99) / 1000
+
+
+def arrived_ns(bench: Bench, far: Worker, count: int) -> tuple[int, ...]:
+    """When each of so many frames arrived, by the far end's clock() (bench/engines/wire.py)."""
     time.sleep(ours.SETTLE_S)
     file = bench.spool / "times"
     far.tell(str(file))
-    if (arrived := far.hear()) != len(packets):
-        raise BenchError(f"{arrived} frames of {len(packets)} arrived")
-    times_ns = struct.unpack(f"={len(packets)}Q", file.read_bytes())
-    errors_ns = timing.errors_ns(times_ns, [packet.time_ns for packet in packets])
-    return timing.percentile(errors_ns, 0.99) / 1000
+    if (arrived := far.hear()) != count:
+        raise BenchError(f"{arrived} frames of {count} arrived")
+    return struct.unpack(f"={count}Q", file.read_bytes())
 
 
 # --- users ---------------------------------------------------------------------------------------------------------
@@ -265,10 +273,7 @@ def _p99_us(bench: Bench, far: Worker, packets: list[Packet]) -> float:
 
 def users(bench: Bench) -> list[report.Row]:
     """20 million frames of 65,536 users, each counted by his address."""
-    addresses = {"increment": ["10.0.0.0", "10.0.255.255"]}
-    headers = [ours.ETHERNET, {"ipv4": {"src": "10.1.0.1", "dst": addresses}}, ours.UDP_HEADERS[2]]
-    told = FlowUsers("ipv4.dst", "dst_ip", 10 << 24, 1, USERS)
-    leg = ours.stream({"headers": headers}, users=told, count_packets=bench.user_packets, duration_s=None)
+    leg = to_users(USERS, bench.user_packets)
     lost: list[float] = []
     counted: list[bool] = []
 
@@ -280,7 +285,7 @@ def users(bench: Bench) -> list[report.Row]:
             result = run.finish(stop=False)
         lost.append(result.lost)
         say(f"users: {result.lost} of {result.sent['sent_packets']} lost")
-        counted.append(_all_counted(result))
+        counted.append(all_counted(result, USERS))
         return result.arrival_pps
 
     with Wire() as apart:
@@ -299,16 +304,24 @@ def _rate(work: str, values: Sequence[float], at_least: float | None = None) -> 
     return report.Row(work, statistics.median(values), None, "", None, spread(values), at_least)
 
 
-def _all_counted(result: ours.Result) -> bool:
+def to_users(users: int, packets: int) -> Leg:
+    """60-byte frames to so many addresses, each of which is counted; for one address no users are."""
+    addresses: Any = {"increment": ["10.0.0.0", str(IPv4Address((10 << 24) + users - 1))]} if users > 1 else "10.0.0.0"
+    headers = [ours.ETHERNET, {"ipv4": {"src": "10.1.0.1", "dst": addresses}}, ours.UDP_HEADERS[2]]
+    counted = FlowUsers("ipv4.dst", "dst_ip", 10 << 24, 1, users) if users > 1 else None
+    return ours.stream({"headers": headers}, users=counted, count_packets=packets, duration_s=None)
+
+
+def all_counted(result: ours.Result, users: int) -> bool:
     """Every user was counted as often as frames of his left. Where the far end's ring was full, frames that it refused
     were made up for by the next users', so only the sender can tell."""
     columns = result.received["users"]
     if not columns:
         return False
-    sent, received = _unpacked(result.sent["users"]), _unpacked(columns["packets"])
+    sent, received = (_unpacked(column)[:users] for column in (result.sent["users"], columns["packets"]))
     if sent != received or sum(sent) != result.sent["sent_packets"]:
         wrong = sum(one != other for one, other in zip(sent, received, strict=True))
-        raise BenchError(f"{wrong} of {USERS} users have another count than was sent")
+        raise BenchError(f"{wrong} of {users} users have another count than was sent")
     return True
 
 
@@ -317,7 +330,7 @@ def _unpacked(column: list[int] | str) -> list[int]:
     numbers: list[int] = (
         import_module("pktswarm.traffic.counting.users").unpack(column) if isinstance(column, str) else column
     )
-    return numbers[:USERS]
+    return numbers
 
 
 ROWS: dict[str, Callable[[Bench], list[report.Row]]] = {

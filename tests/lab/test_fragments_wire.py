@@ -61,12 +61,12 @@ def test_packets_are_sent_when_all_their_fragments_are(wire: Wire, tmp_path: Pat
     untimed = replace(untimed, frame={"headers": moved(untimed)})
     with Node(wire, None, [patient(timed), patient(untimed)]) as node:
         counts = send(wire, tmp_path, [timed, untimed])
-        told = {"3": counts[0]["sent_packets"], "4": counts[1]["sent_packets"]}
+        counted = {"3": counts[0]["sent_packets"], "4": counts[1]["sent_packets"]}
         assert wire.settled(sum(count["sent_frames"] for count in counts))
         tallies, _, received = node.stop()
     assert counts[0]["failed_packets"] > 0
-    assert told["4"] == 5_000  # what was dropped of it was made up for
-    assert {number: one["distinct"] for number, one in tallies.items()} == told
+    assert counted["4"] == 5_000  # what was dropped of it was made up for
+    assert {number: one["distinct"] for number, one in tallies.items()} == counted
     for count in counts:
         assert sum(count["users"]) == count["sent_packets"]
         assert count["sent_bytes"] == count["sent_packets"] * (1596 if count["leg"] == 4 else 3368)

@@ -36,7 +36,7 @@ from xdp_sender_ends import (
 
 pytestmark = [
     pytest.mark.single_frames,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
     pytest.mark.skipif(bool(availability.xdp_sender()), reason=availability.xdp_sender()),
 ]
 

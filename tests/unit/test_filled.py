@@ -14,7 +14,6 @@ from pktswarm.traffic.replay.parse import parse
 from pktswarm.traffic.replay.prepare import Settings, prepare
 from recordings import MACS, a_capture, checksums_right, listed, made, tcp, udp
 
-pytestmark = pytest.mark.skipif(shutil.which("editcap") is None, reason="needs editcap (apt install wireshark-common)")
 SNAP_BYTES = 60
 FRAMES = [
     udp("1.1.1.1", 1000, "2.2.2.2", 53, b"short"),
@@ -27,6 +26,8 @@ CUT = [1, 2]
 
 def cut(path: Path, snap_bytes: int = SNAP_BYTES) -> Path:
     """As recorded with this snap length."""
+    if shutil.which("editcap") is None:
+        pytest.skip("needs editcap (apt install wireshark-common)")
     shorter = path.with_name("cut.pcap")
     subprocess.run(["editcap", "-F", "nsecpcap", "-s", str(snap_bytes), path, shorter], check=True)
     return shorter

@@ -120,7 +120,7 @@ _TUNNELLED = {"ethernet": 0x6558, "ipv4": 0x0800, "ipv6": 0x86DD, "mpls": 0x8847
 # IEEE 802 Local Experimental EtherType 1; RFC 3692 protocol number.
 _EXPERIMENTAL_ETHERTYPE = 0x88B5
 _EXPERIMENTAL_PROTOCOL = 253
-_LCP = 0xC021
+_LCP = 0xC021  # of PPP, which has no protocol for experiments
 _PROTOCOLS = {"ipv4": 4, "tcp": 6, "udp": 17, "ipv6": 41, "gre": 47, "esp": 50, "l2tpv3": 115}
 
 FCS_BYTES = 4
