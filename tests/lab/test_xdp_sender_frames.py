@@ -29,7 +29,9 @@ from pktswarm.traffic.random.xorshift import KernelDraw
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import leg_frames, xdp_limits
 from pktswarm.traffic.schedule import pace as schedule_pace
+from pktswarm.traffic.schedule.assemble import assemble
 from wire import B
+from xdp_ends import loaded, made_by
 from xdp_sender_ends import (
     ETHERNET,
     IPV4,
@@ -132,6 +134,19 @@ def test_stamps_tell_the_clock_that_was_asked_for(clock: Clock, number: int) -> 
     in_order = [before_ns, *times, time.clock_gettime_ns(number)]
     assert len(times) == 20 and in_order == sorted(in_order)
     assert all(frame == mended(template, frame) for frame in made)
+
+
+def test_sixteen_frames_of_a_call_share_a_reading_and_the_next_call_has_its_own() -> None:
+    def times(number: int) -> list[int]:
+        return [found.time_ns for frame in made_by(program, number) if (found := stamp.read_stamp(frame[42:]))]
+
+    with loaded(assemble([schedule.compile_leg(a_leg(size_bytes=200), 1)])) as program:
+        program.state.runs = 0
+        first = times(20)
+        assert [first.count(one) for one in sorted(set(first))] == [16, 4] and program.state.runs == 20
+        program.state.runs = 0  # as before each call
+        (later,) = times(1)
+        assert later > first[-1]
 
 
 def test_a_udp_checksum_of_zero_is_sent_as_ones() -> None:

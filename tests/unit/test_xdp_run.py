@@ -1,16 +1,20 @@
-"""When the sending process sleeps."""
+"""When the sending process sleeps, and how it calls its program."""
 
 from __future__ import annotations
+
+import pytest
 
 from pktswarm.nodes.senders.xdp_run import (
     AWAKE_AHEAD_NS,
     CALL_NS,
     MOST_AHEAD_NS,
     SPIN_NS,
+    _serve,
     last_repeats,
     longest_poll_ns,
     next_ahead_ns,
 )
+from pktswarm.traffic.schedule.records import StateRecord
 
 
 def test_it_wakes_earlier_where_it_was_late_and_slowly_later_again() -> None:
@@ -42,3 +46,23 @@ def test_the_last_call_ends_soon_after_the_instant() -> None:
         runs = last_repeats(wait_ns, 32)
         assert runs >= 1 and (runs - 1) * SPIN_NS <= max(0, wait_ns - CALL_NS) < runs * SPIN_NS
     assert last_repeats(10**9, 32) == 32
+
+
+class Ended(Exception):
+    """In place of the process's end."""
+
+
+def test_each_call_counts_its_frames_from_the_first() -> None:
+    """A reading of the clock serves 16 frames of one call: one from before the call would be too old."""
+    state, seen = StateRecord(start_ns=1), list[int]()
+
+    def send(repeat: int) -> int:
+        seen.append(int(state.runs))
+        state.runs += repeat
+        if len(seen) == 3:
+            raise Ended
+        return 0
+
+    with pytest.raises(Ended):
+        _serve(send, state, batch=16, most=1000, awake=False)
+    assert seen == [0, 0, 0]
